@@ -1,0 +1,12 @@
+#pragma once
+// New tensors on the device.
+
+#include <ATen/core/Tensor.h>
+
+namespace flexcpu::device {
+
+// An uninitialised strided flex tensor. Strides default to contiguous.
+at::Tensor empty(c10::IntArrayRef sizes, c10::ScalarType dtype);
+at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype);
+
+}  // namespace flexcpu::device

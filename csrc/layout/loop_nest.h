@@ -1,0 +1,66 @@
+#pragma once
+// One iteration space walked by several operands at once.
+//
+// A LoopNest<N> is what an elementwise kernel, a copy or a reduction runs over: extents, and for each of the N operands a
+// data pointer and one signed stride per dimension. Strides count elements of the operand's own dtype; 0 repeats an
+// element (broadcasting), negative ones walk backwards. Dimension rank-1 is the innermost.
+//
+// Nothing here allocates, and nothing here knows dtypes beyond their size.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace flexcpu::layout {
+
+// Dimensions that native kernels take, after singletons are gone. Tensors of higher rank go to the fallback.
+inline constexpr int kMaxRank = 16;
+
+using Extents = std::span<const int64_t>;
+using Strides = std::span<const int64_t>;
+
+template <int N>
+struct LoopNest {
+  int rank = 0;
+  std::array<int64_t, kMaxRank> extents;
+  std::array<std::array<int64_t, kMaxRank>, N> strides;
+  std::array<std::byte*, N> data{};       // read-only operands are const by convention of their kernel
+  std::array<int64_t, N> element_size{};  // bytes
+
+  int64_t numel() const {
+    int64_t n = 1;
+    for (int d = 0; d < rank; ++d) n *= extents[d];
+    return n;
+  }
+};
+
+// Sets operand `which` of a nest whose rank and extents are set already. `sizes` broadcasts to the nest's extents from the
+// right: a missing or 1-sized dimension gets stride 0. The caller has checked that the shapes are compatible.
+template <int N>
+void set_operand(LoopNest<N>& nest, int which, const void* data, Extents sizes, Strides strides, int64_t element_size) {
+  nest.data[which] = static_cast<std::byte*>(const_cast<void*>(data));
+  nest.element_size[which] = element_size;
+  const int missing = nest.rank - static_cast<int>(sizes.size());
+  for (int d = 0; d < nest.rank; ++d) {
+    const int s = d - missing;
+    const bool repeats = s < 0 || (sizes[s] == 1 && nest.extents[d] != 1);
+    nest.strides[which][d] = repeats ? 0 : strides[s];
+  }
+}
+
+// Rewrites a nest into an equivalent one with fewer, longer, better ordered loops:
+//   - dimensions of extent 1 are dropped;
+//   - a dimension that operand 0 walks backwards is reversed for all operands, so that operand 0's strides end up >= 0;
+//   - dimensions are ordered by operand 0's strides, the smallest innermost (ties by the next operand that differs);
+//   - neighbours that every operand walks as one are merged.
+// The set of (element of operand 0, ..., element of operand N-1) pairs is the same, the order of visits is not.
+template <int N>
+void collapse(LoopNest<N>& nest);
+
+extern template void collapse(LoopNest<1>&);
+extern template void collapse(LoopNest<2>&);
+extern template void collapse(LoopNest<3>&);
+extern template void collapse(LoopNest<4>&);
+
+}  // namespace flexcpu::layout
