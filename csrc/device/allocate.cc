@@ -1,0 +1,36 @@
+#include "device/allocate.h"
+
+#include <ATen/EmptyTensor.h>
+
+#include "device/autograd_thread.h"
+#include "device/storage.h"
+
+namespace flexcpu::device {
+namespace {
+
+at::Tensor tensor_of(size_t nbytes, caffe2::TypeMeta dtype) {
+  enter();
+  return at::detail::make_tensor_base<c10::TensorImpl>(
+      c10::Storage(new_storage(nbytes)), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype);
+}
+
+}  // namespace
+
+at::Tensor empty(c10::IntArrayRef sizes, c10::ScalarType dtype) {
+  const auto meta = c10::scalarTypeToTypeMeta(dtype);
+  at::detail::check_size_nonnegative(sizes);
+  at::Tensor tensor = tensor_of(at::detail::computeStorageNbytesContiguous(sizes, meta.itemsize()), meta);
+  // A new tensor has sizes (0,).
+  if (sizes.size() != 1 || sizes[0] != 0) tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return tensor;
+}
+
+at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype) {
+  const auto meta = c10::scalarTypeToTypeMeta(dtype);
+  at::detail::check_size_nonnegative(sizes);
+  at::Tensor tensor = tensor_of(at::detail::computeStorageNbytes(sizes, strides, meta.itemsize()), meta);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
+}  // namespace flexcpu::device

@@ -1,0 +1,84 @@
+#include "device/share.h"
+
+#include "device/autograd_thread.h"
+#include "device/storage.h"
+
+namespace flexcpu::device {
+namespace {
+
+c10::StorageImpl* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+
+size_t nbytes_of(const at::Tensor& tensor) { return static_cast<size_t>(tensor.numel()) * tensor.element_size(); }
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_conj() && !tensor.is_neg() &&
+         !tensor.is_quantized();
+}
+
+at::Tensor tensor_on(c10::intrusive_ptr<c10::StorageImpl> storage, const at::Tensor& like, c10::Device device) {
+  const auto key = device.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::PrivateUse1;
+  at::Tensor tensor = at::detail::make_tensor_base<c10::TensorImpl>(c10::Storage(std::move(storage)),
+                                                                    c10::DispatchKeySet(key), like.dtype());
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+  return tensor;
+}
+
+void release_storage(void* storage) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(storage)); }
+
+// Keeps `storage` alive from a DataPtr over its bytes.
+c10::DataPtr data_ptr_keeping(c10::StorageImpl* storage, void* data, c10::Device device) {
+  c10::raw::intrusive_ptr::incref(storage);
+  return {data, storage, &release_storage, device};
+}
+
+}  // namespace
+
+at::Tensor share_tensor(const at::Tensor& tensor, c10::Device device) {
+  if (!is_plain(tensor) || !tensor.is_non_overlapping_and_dense()) return {};
+  if (2 * nbytes_of(tensor) < tensor.storage().nbytes()) return {};
+  enter();
+  auto storage = share(storage_of(tensor), device);
+  return storage ? tensor_on(std::move(storage), tensor, device) : at::Tensor();
+}
+
+bool copy_by_sharing(const at::Tensor& dst, const at::Tensor& src) {
+  if (!is_plain(dst) || !is_plain(src) || dst.dtype() != src.dtype()) return false;
+  if (nbytes_of(dst) != dst.storage().nbytes() || nbytes_of(src) != src.storage().nbytes()) return false;
+  if (dst.sizes() != src.sizes() || dst.strides() != src.strides() || !dst.is_non_overlapping_and_dense()) return false;
+  return replace_by_sharing(storage_of(dst), storage_of(src));
+}
+
+at::Tensor alias_on_cpu(const at::Tensor& tensor) {
+  c10::StorageImpl* storage = storage_of(tensor);
+  void* data = escape(storage);
+  auto alias = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(storage->nbytes()),
+      data_ptr_keeping(storage, data, c10::Device(c10::DeviceType::CPU)), /*allocator=*/nullptr, /*resizable=*/false);
+  at::Tensor result = tensor_on(std::move(alias), tensor, c10::Device(c10::DeviceType::CPU));
+  result._set_conj(tensor.is_conj());
+  result._set_neg(tensor.is_neg());
+  return result;
+}
+
+at::Tensor adopt_from_cpu(const at::Tensor& tensor) {
+  enter();
+  c10::StorageImpl* source = storage_of(tensor);
+  auto storage = share(source);
+  if (!storage) {
+    void* data = escape(source);
+    storage = storage_on(buffer_around(data_ptr_keeping(source, data, kFlex), source->nbytes()), source->nbytes());
+    escape(storage.get());
+    storage->set_resizable(false);
+  }
+  at::Tensor result = tensor_on(std::move(storage), tensor, kFlex);
+  result._set_conj(tensor.is_conj());
+  result._set_neg(tensor.is_neg());
+  return result;
+}
+
+bool shares_memory(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.has_storage() || !b.has_storage() || a.storage().nbytes() == 0) return false;
+  return read(storage_of(a)).data == read(storage_of(b)).data;
+}
+
+}  // namespace flexcpu::device

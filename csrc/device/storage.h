@@ -1,0 +1,86 @@
+#pragma once
+// Storages on shared buffers: the c10 side of memory/buffer.h.
+//
+// A storage of ours has DataPtr(bytes, context = Buffer, deleter = drop_owner) and an armed materializer, the *hook*: c10
+// calls it, once, when foreign code asks for a mutable pointer. The hook gives the storage bytes of its own and marks them
+// escaped. Our own code never asks c10 for a mutable pointer, so an armed hook means that nobody else ever got one.
+//
+// A storage's DataPtr is read and replaced under that storage's lock: two threads may take data_ptr() of one shared tensor,
+// or clone it, while a third makes it unshare. c10's own const readers take no lock; they must not run beside a write, as
+// on the CPU.
+//
+// CPU storages carry buffers too (Tensor.cpu() shares): everything here takes either device.
+
+#include <c10/core/Storage.h>
+
+#include "memory/buffer.h"
+
+namespace flexcpu::device {
+
+inline constexpr c10::Device kFlex{c10::DeviceType::PrivateUse1, 0};
+
+// Keeps a buffer's bytes alive for the length of an op.
+class Pin {
+ public:
+  Pin() = default;
+  explicit Pin(memory::Buffer* buffer) : buffer_(buffer) {
+    if (buffer_) buffer_->pin();
+  }
+  Pin(Pin&& other) noexcept : buffer_(std::exchange(other.buffer_, nullptr)) {}
+  Pin& operator=(Pin&& other) noexcept {
+    std::swap(buffer_, other.buffer_);
+    return *this;
+  }
+  ~Pin() {
+    if (buffer_) buffer_->unpin();
+  }
+  memory::Buffer* buffer() const { return buffer_; }
+
+ private:
+  memory::Buffer* buffer_ = nullptr;
+};
+
+// Bytes of a storage and what keeps them alive. `pin` is empty when the bytes are not a buffer of ours: then the storage
+// itself has to outlive the access.
+struct Access {
+  void* data;
+  Pin pin;
+};
+
+// A new storage of `nbytes` uninitialised bytes. Throws c10::OutOfMemoryError with the size.
+c10::intrusive_ptr<c10::StorageImpl> new_storage(size_t nbytes, c10::Device device = kFlex);
+
+// A new storage on `buffer`, one of whose owners it becomes.
+c10::intrusive_ptr<c10::StorageImpl> storage_on(memory::Buffer* buffer, size_t nbytes, c10::Device device = kFlex);
+
+// Wraps `data` into a buffer (bytes stay where they are; `data`'s deleter runs when the last owner is gone).
+memory::Buffer* buffer_around(c10::DataPtr data, size_t nbytes);
+
+// A new storage that shares `storage`'s bytes; null when they may not be shared.
+c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl* storage, c10::Device device = kFlex);
+
+// Makes `dst` an owner of `src`'s bytes instead of its own. False, and nothing done, when either may not be swapped or
+// shared, or the sizes differ.
+bool replace_by_sharing(c10::StorageImpl* dst, c10::StorageImpl* src);
+
+// Bytes to read, as they are.
+Access read(c10::StorageImpl* storage);
+// Bytes to write: the storage's own, whoever shared them before. With `discard`, shared bytes are not copied.
+Access write(c10::StorageImpl* storage, bool discard);
+
+// Grows or shrinks to `nbytes`; the common prefix is kept. Peers keep their bytes and their size.
+void resize(c10::StorageImpl* storage, size_t nbytes);
+
+// Replaces a storage's bytes by `data` (foreign bytes are wrapped into a buffer), and arms the hook again.
+void install(c10::StorageImpl* storage, c10::DataPtr data, size_t nbytes);
+
+// Escapes: foreign code may hold on to the returned bytes and write to them at any time, as long as the storage lives.
+void* escape(c10::StorageImpl* storage);
+
+// The storage's buffer, pinned; null when its bytes are not ours.
+Pin buffer_of(c10::StorageImpl* storage);
+
+// The deleter of our DataPtrs; its context is a Buffer or null.
+void drop_owner(void* buffer);
+
+}  // namespace flexcpu::device

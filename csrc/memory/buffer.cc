@@ -1,0 +1,76 @@
+#include "memory/buffer.h"
+
+#include <cstdlib>
+#include <new>
+
+#include "memory/statistics.h"
+
+namespace flexcpu::memory {
+
+Statistics& statistics() {
+  static Statistics instance;
+  return instance;
+}
+
+namespace {
+
+void count_new(size_t size) {
+  statistics().allocations.increase(1);
+  statistics().allocated_bytes.increase(static_cast<int64_t>(size));
+}
+
+}  // namespace
+
+Buffer* Buffer::allocate(size_t size) {
+  void* block = nullptr;
+  if (size > SIZE_MAX - kAlignment || posix_memalign(&block, kAlignment, kAlignment + size) != 0) {
+    statistics().out_of_memory.fetch_add(1, std::memory_order_relaxed);
+    throw std::bad_alloc();
+  }
+  count_new(size);
+  return new (block) Buffer(static_cast<std::byte*>(block) + kAlignment, size, nullptr, nullptr);
+}
+
+Buffer* Buffer::adopt(void* data, size_t size, void* context, void (*release)(void*)) {
+  Buffer* buffer = new Buffer(data, size, context, release);
+  count_new(size);
+  return buffer;
+}
+
+bool Buffer::share() {
+  uint64_t word = word_.load(std::memory_order_relaxed);
+  do {
+    if (word & (kEscaped | kPinnedDown)) return false;
+  } while (!word_.compare_exchange_weak(word, word + 1, std::memory_order_acq_rel, std::memory_order_relaxed));
+  statistics().shares.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+bool Buffer::escape() {
+  uint64_t word = word_.load(std::memory_order_relaxed);
+  do {
+    if ((word & kOwners) != 1) return false;
+  } while (!word_.compare_exchange_weak(word, word | kEscaped, std::memory_order_acq_rel, std::memory_order_relaxed));
+  return true;
+}
+
+void Buffer::release() { drop(1); }
+
+void Buffer::drop(uint64_t what) {
+  const uint64_t left = word_.fetch_sub(what, std::memory_order_acq_rel) - what;
+  if ((left & ~(kEscaped | kPinnedDown)) == 0) destroy();
+}
+
+void Buffer::destroy() {
+  statistics().allocations.decrease(1);
+  statistics().allocated_bytes.decrease(static_cast<int64_t>(size_));
+  if (release_ == nullptr) {
+    this->~Buffer();
+    std::free(this);
+  } else {
+    release_(context_);
+    delete this;
+  }
+}
+
+}  // namespace flexcpu::memory
