@@ -1,0 +1,171 @@
+#include "plan/copy.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "parallel/parallel.h"
+
+namespace flexcpu::plan {
+namespace {
+
+using Nest = layout::LoopNest<2>;
+constexpr int kDst = 0, kSrc = 1;
+
+struct CopyTuning {
+  // A contiguous copy is cut into pieces of this size at most; a thread takes neighbouring ones.
+  static constexpr int64_t kRunBytes = 1024 * 1024;
+  // Elements of a block of rows.
+  static constexpr int64_t kRowBlock = 16 * 1024;
+  // Shorter runs are copied across: the loop over them costs more than the copying.
+  static constexpr int64_t kShortestRunBytes = 32;
+  // Smallest side of a matrix that is worth transposing in registers.
+  static constexpr int64_t kSmallestTranspose = 8;
+  // Part of a line of src that a transposing block covers: four cache lines, each of them read in full.
+  static constexpr int64_t kTransposeLineBytes = 256;
+  // Elements of a strided block: its tile fits kCopyTileBytes with the widest dtype, 16 bytes.
+  static constexpr int64_t kStridedBlock = kCopyTileBytes / 16;
+  // Sides of a strided block whose operands disagree about the order of dimensions.
+  static constexpr int64_t kCrossedSide = 32;
+};
+
+// Moves dimension `from` to position `to`, which is further in.
+void move_in(Nest& nest, int from, int to) {
+  for (int d = from; d < to; ++d) {
+    std::swap(nest.extents[d], nest.extents[d + 1]);
+    for (auto& strides : nest.strides) std::swap(strides[d], strides[d + 1]);
+  }
+}
+
+void reverse(Nest& nest, int dimension) {
+  for (int n : {kDst, kSrc}) {
+    int64_t& stride = nest.strides[n][dimension];
+    nest.data[n] += (nest.extents[dimension] - 1) * stride * nest.element_size[n];
+    stride = -stride;
+  }
+}
+
+// Gives a nest of a lower rank leading dimensions of one element.
+void pad_to_two_dimensions(Nest& nest) {
+  while (nest.rank < 2) {
+    ++nest.rank;
+    move_in(nest, 0, nest.rank - 1);
+    nest.extents[0] = 1;
+    for (auto& strides : nest.strides) strides[0] = 1;
+  }
+}
+
+int columns_of(const Nest& nest) { return nest.rank - 1; }
+int rows_of(const Nest& nest) { return nest.rank - 2; }
+
+bool is_run(const Nest& nest, int operand) { return nest.strides[operand][columns_of(nest)] == 1; }
+
+// The dimension along which src is densest, the columns excepted.
+int densest_in_src(const Nest& nest) {
+  int best = rows_of(nest);
+  for (int d = best - 1; d >= 0; --d) {
+    const int64_t stride = std::abs(nest.strides[kSrc][d]);
+    if (stride != 0 && stride < std::abs(nest.strides[kSrc][best])) best = d;
+  }
+  return best;
+}
+
+// Whether src is denser along the rows than along the columns.
+bool is_crossed(const Nest& nest) {
+  const auto& strides = nest.strides[kSrc];
+  return strides[rows_of(nest)] != 0 && std::abs(strides[rows_of(nest)]) < std::abs(strides[columns_of(nest)]);
+}
+
+// The routes' conditions on a collapsed nest: null accepts.
+
+const char* refuse_contiguous(const Nest& nest) {
+  if (!is_run(nest, kDst) || !is_run(nest, kSrc)) return "an operand is not contiguous";
+  if (nest.numel() != nest.extents[columns_of(nest)]) return "an operand has gaps, or the orders of dimensions differ";
+  return nullptr;
+}
+
+const char* refuse_rows(const Nest& nest) {
+  if (!is_run(nest, kDst) || !is_run(nest, kSrc)) return "the innermost dimension of an operand is not contiguous";
+  const int64_t run = nest.extents[columns_of(nest)];
+  if (run * std::min(nest.element_size[kDst], nest.element_size[kSrc]) < CopyTuning::kShortestRunBytes)
+    return "the rows are too short";
+  return nullptr;
+}
+
+const char* refuse_transpose(const Nest& nest) {
+  if (!is_run(nest, kDst)) return "no dimension of dst is contiguous";
+  const int across = densest_in_src(nest);
+  if (std::abs(nest.strides[kSrc][across]) != 1) return "no dimension of src is contiguous";
+  if (std::min(nest.extents[across], nest.extents[columns_of(nest)]) < CopyTuning::kSmallestTranspose)
+    return "the matrix to transpose is too narrow";
+  return nullptr;
+}
+
+// What each route wants of the nest beyond that, and its blocks.
+
+void block_contiguous(CopyPlan& plan) {
+  const int64_t length = plan.nest.extents[columns_of(plan.nest)];
+  plan.block_rows = 1;
+  plan.block_columns = std::min(parallel::divide_up(length, plan.team),
+                                CopyTuning::kRunBytes / std::max(size_of(plan.dst_dtype), size_of(plan.src_dtype)));
+}
+
+// Blocks of about `elements`, as wide as they can be.
+void block_wide(CopyPlan& plan, int64_t elements) {
+  plan.block_columns = std::min(plan.nest.extents[columns_of(plan.nest)], elements);
+  plan.block_rows = elements / plan.block_columns;
+}
+
+void block_transpose(CopyPlan& plan) {
+  Nest& nest = plan.nest;
+  move_in(nest, densest_in_src(nest), rows_of(nest));
+  if (nest.strides[kSrc][rows_of(nest)] < 0) reverse(nest, rows_of(nest));
+  plan.block_rows = std::min(nest.extents[rows_of(nest)], CopyTuning::kTransposeLineBytes / nest.element_size[kSrc]);
+  plan.block_columns = kCopyTileBytes / (plan.block_rows * nest.element_size[kSrc]);
+}
+
+void block_strided(CopyPlan& plan) {
+  Nest& nest = plan.nest;
+  move_in(nest, densest_in_src(nest), rows_of(nest));
+  const int64_t rows = nest.extents[rows_of(nest)], columns = nest.extents[columns_of(nest)];
+  if (rows > columns && columns < CopyTuning::kCrossedSide) move_in(nest, rows_of(nest), columns_of(nest));
+  if (is_crossed(nest) && std::min(rows, columns) >= CopyTuning::kCrossedSide) {
+    plan.block_rows = plan.block_columns = CopyTuning::kCrossedSide;
+  } else {
+    block_wide(plan, CopyTuning::kStridedBlock);
+  }
+}
+
+}  // namespace
+
+const char* name_of(CopyRoute route) {
+  constexpr const char* names[kCopyRoutes] = {"contiguous", "rows", "transpose", "strided"};
+  return names[static_cast<int>(route)];
+}
+
+CopyPlan plan_copy(const layout::LoopNest<2>& nest, DType dst_dtype, DType src_dtype, bool conjugate, bool negate,
+                   int threads) {
+  CopyPlan plan{.route = CopyRoute::kStrided, .dst_dtype = dst_dtype, .src_dtype = src_dtype, .conjugate = conjugate,
+                .negate = negate, .nest = nest};
+  plan.team = parallel::team_size(nest.numel(), parallel::kElementGrain, threads);
+  layout::collapse(plan.nest);
+  pad_to_two_dimensions(plan.nest);
+
+  using Refuse = const char* (*)(const Nest&);
+  constexpr Refuse offers[] = {refuse_contiguous, refuse_rows, refuse_transpose};
+  for (int route = 0; route < std::ssize(offers); ++route) {
+    plan.refusals[route] = offers[route](plan.nest);
+    if (plan.refusals[route]) continue;
+    plan.route = static_cast<CopyRoute>(route);
+    break;
+  }
+  switch (plan.route) {
+    case CopyRoute::kContiguous: block_contiguous(plan); break;
+    case CopyRoute::kRows: block_wide(plan, CopyTuning::kRowBlock); break;
+    case CopyRoute::kTranspose: block_transpose(plan); break;
+    case CopyRoute::kStrided: block_strided(plan); break;
+  }
+  return plan;
+}
+
+}  // namespace flexcpu::plan
