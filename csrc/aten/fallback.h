@@ -9,11 +9,12 @@
 namespace flexcpu::aten {
 
 // The boxed fallback: aliases every flex argument to the CPU, runs the CPU kernel, adopts its results. Counted per op.
-void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+void fallback_of_keys(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 // The same for a kernel that declines its arguments: `return call_fallback<ATEN_OP2(add, Tensor)>::call(self, other, alpha);`
-// with the headers ATen/ops/add_ops.h and this one.
+// with the header ATen/ops/add_ops.h.
 template <typename Op>
-using call_fallback = at::native::_call_fallback_fn<&fallback, Op, /*symint=*/false, typename Op::schema>;
+using call_fallback = at::native::call_fallback_fn<&fallback, Op>;
 
 }  // namespace flexcpu::aten

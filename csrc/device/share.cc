@@ -23,12 +23,11 @@ at::Tensor tensor_on(c10::intrusive_ptr<c10::StorageImpl> storage, const at::Ten
   return tensor;
 }
 
-void release_storage(void* storage) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(storage)); }
-
-// Keeps `storage` alive from a DataPtr over its bytes.
-c10::DataPtr data_ptr_keeping(c10::StorageImpl* storage, void* data, c10::Device device) {
-  c10::raw::intrusive_ptr::incref(storage);
-  return {data, storage, &release_storage, device};
+// The conjugate and negative bits of an alias are its tensor's.
+at::Tensor with_bits(at::Tensor tensor, const at::Tensor& like) {
+  tensor._set_conj(like.is_conj());
+  tensor._set_neg(like.is_neg());
+  return tensor;
 }
 
 }  // namespace
@@ -49,31 +48,15 @@ bool copy_by_sharing(const at::Tensor& dst, const at::Tensor& src) {
 }
 
 at::Tensor alias_on_cpu(const at::Tensor& tensor) {
-  c10::StorageImpl* storage = storage_of(tensor);
-  void* data = escape(storage);
-  auto alias = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(storage->nbytes()),
-      data_ptr_keeping(storage, data, c10::Device(c10::DeviceType::CPU)), /*allocator=*/nullptr, /*resizable=*/false);
-  at::Tensor result = tensor_on(std::move(alias), tensor, c10::Device(c10::DeviceType::CPU));
-  result._set_conj(tensor.is_conj());
-  result._set_neg(tensor.is_neg());
-  return result;
+  const c10::Device cpu(c10::DeviceType::CPU);
+  return with_bits(tensor_on(alias(storage_of(tensor), cpu), tensor, cpu), tensor);
 }
 
 at::Tensor adopt_from_cpu(const at::Tensor& tensor) {
   enter();
-  c10::StorageImpl* source = storage_of(tensor);
-  auto storage = share(source);
-  if (!storage) {
-    void* data = escape(source);
-    storage = storage_on(buffer_around(data_ptr_keeping(source, data, kFlex), source->nbytes()), source->nbytes());
-    escape(storage.get());
-    storage->set_resizable(false);
-  }
-  at::Tensor result = tensor_on(std::move(storage), tensor, kFlex);
-  result._set_conj(tensor.is_conj());
-  result._set_neg(tensor.is_neg());
-  return result;
+  auto storage = share(storage_of(tensor));
+  if (!storage) storage = alias(storage_of(tensor), kFlex);
+  return with_bits(tensor_on(std::move(storage), tensor, kFlex), tensor);
 }
 
 bool shares_memory(const at::Tensor& a, const at::Tensor& b) {

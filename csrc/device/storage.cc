@@ -10,6 +10,7 @@
 
 #include "device/allocator.h"
 #include "device/storage_lock.h"
+#include "memory/statistics.h"
 
 namespace flexcpu::device {
 namespace {
@@ -59,6 +60,13 @@ c10::DataPtr unshare(c10::StorageImpl* storage, Buffer* shared, bool discard) {
   return swap_in(storage, own);
 }
 
+// Keeps `storage` alive from a DataPtr over its bytes: they are neither ours nor can they be moved out of it.
+c10::DataPtr data_ptr_keeping(c10::StorageImpl* storage, void* data) {
+  c10::raw::intrusive_ptr::incref(storage);
+  return {data, storage, [](void* p) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(p)); },
+          storage->device()};
+}
+
 // c10 is about to hand out a mutable pointer, and will disarm the hook afterwards.
 void hook(c10::StorageImpl* storage) { escape(storage); }
 
@@ -98,7 +106,7 @@ Access write(c10::StorageImpl* storage, bool discard) {
   const c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
   Buffer* buffer = buffer_under(data);
   if (buffer) {
-    if (!buffer->is_unique()) {
+    if (buffer->is_shared()) {
       old = unshare(storage, buffer, discard);
       buffer = buffer_under(data);
     }
@@ -141,6 +149,27 @@ c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl* storage, c10::Devic
     nbytes = storage->nbytes();
     buffer = buffer_under(data);
     if (buffer ? !buffer->share() : data.get() != nullptr) return {};
+  }
+  return storage_on(buffer, nbytes, device);
+}
+
+c10::intrusive_ptr<c10::StorageImpl> alias(c10::StorageImpl* storage, c10::Device device) {
+  escape(storage);
+  Buffer* buffer;
+  size_t nbytes;
+  {
+    StorageLock lock(storage);
+    c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+    nbytes = storage->nbytes();
+    buffer = buffer_under(data);
+    if (!buffer && data.get()) {
+      buffer = buffer_around(storage->resizable() ? std::move(data) : data_ptr_keeping(storage, data.get()), nbytes);
+      TORCH_CHECK(buffer->escape());
+      if (!storage->resizable()) return storage_on(buffer, nbytes, device);
+      data = data_ptr_on(buffer, storage->device());
+      arm(storage);
+    }
+    if (buffer) buffer->alias();
   }
   return storage_on(buffer, nbytes, device);
 }

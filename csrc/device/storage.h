@@ -17,7 +17,7 @@
 
 namespace flexcpu::device {
 
-inline constexpr c10::Device kFlex{c10::DeviceType::PrivateUse1, 0};
+inline const c10::Device kFlex{c10::DeviceType::PrivateUse1, 0};
 
 // Keeps a buffer's bytes alive for the length of an op.
 class Pin {
@@ -58,6 +58,10 @@ memory::Buffer* buffer_around(c10::DataPtr data, size_t nbytes);
 
 // A new storage that shares `storage`'s bytes; null when they may not be shared.
 c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl* storage, c10::Device device = kFlex);
+
+// A new storage over the same bytes for good: both see each other's writes. The bytes escape; whichever is resized first
+// leaves them to the other.
+c10::intrusive_ptr<c10::StorageImpl> alias(c10::StorageImpl* storage, c10::Device device);
 
 // Makes `dst` an owner of `src`'s bytes instead of its own. False, and nothing done, when either may not be swapped or
 // shared, or the sizes differ.

@@ -1,0 +1,143 @@
+// flexcpu._C: what the Python package asks of the core. Its functions are not public; the package documents them.
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/Storage.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "aten/fallback_report.h"
+#include "aten/registration.h"
+#include "device/allocator.h"
+#include "device/autograd_thread.h"
+#include "device/generator.h"
+#include "device/hooks.h"
+#include "device/share.h"
+#include "device/storage.h"
+#include "kernels/simd/targets.h"
+#include "memory/statistics.h"
+#include "onednn/engine.h"
+
+namespace flexcpu::python {
+namespace {
+
+namespace py = pybind11;
+
+c10::StorageImpl* storage_of(const py::object& storage) {
+  TORCH_CHECK_TYPE(THPStorage_Check(storage.ptr()), "expected a torch.UntypedStorage");
+  return THPStorage_Unpack(storage.ptr()).unsafeGetStorageImpl();
+}
+
+py::object wrap(c10::intrusive_ptr<c10::StorageImpl> storage) {
+  return py::reinterpret_steal<py::object>(THPStorage_Wrap(c10::Storage(std::move(storage))));
+}
+
+py::dict gauge(const memory::Gauge& of) {
+  py::dict figures;
+  figures["current"] = of.current();
+  figures["peak"] = of.peak();
+  figures["allocated"] = of.allocated();
+  figures["freed"] = of.freed();
+  return figures;
+}
+
+py::dict memory_statistics() {
+  const memory::Statistics& now = memory::statistics();
+  py::dict figures;
+  figures["allocation"] = gauge(now.allocations);
+  figures["allocated_bytes"] = gauge(now.allocated_bytes);
+  figures["num_shares"] = now.shares.load(std::memory_order_relaxed);
+  figures["num_unshares"] = now.unshares.load(std::memory_order_relaxed);
+  figures["num_ooms"] = now.out_of_memory.load(std::memory_order_relaxed);
+  return figures;
+}
+
+// {"owners", "escaped", "pinned_down", "generation"} of a storage's buffer; None when its bytes are not one of ours.
+py::object buffer_state(const py::object& storage) {
+  const device::Pin pin = device::buffer_of(storage_of(storage));
+  if (!pin.buffer()) return py::none();
+  py::dict state;
+  state["owners"] = pin.buffer()->owners();
+  state["escaped"] = pin.buffer()->is_escaped();
+  state["pinned_down"] = pin.buffer()->is_pinned_down();
+  state["generation"] = pin.buffer()->generation();
+  return state;
+}
+
+void bind_memory(py::module_& m) {
+  m.def("memory_statistics", &memory_statistics);
+  m.def("reset_peak_memory_stats", [] { device::allocator()->resetPeakStats(0); });
+  m.def("reset_accumulated_memory_stats", [] { device::allocator()->resetAccumulatedStats(0); });
+  m.def("memory_info", [] { return device::allocator()->getMemoryInfo(0); }, "(free, total) bytes of the machine");
+  m.def("empty_cache", [] { device::allocator()->emptyCache(); });
+
+  m.def("buffer_state", &buffer_state);
+  m.def("shares_memory", &device::shares_memory);
+  m.def("alias_on_cpu", &device::alias_on_cpu);
+  m.def("adopt_from_cpu", &device::adopt_from_cpu);
+}
+
+// Shared memory between processes. The CPU storage that carries the mapping stays behind the flex storage's buffer, so
+// that torch's own CPU machinery can pass it on.
+void release_mapping(void* storage) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(storage)); }
+
+void bind_shared_memory(py::module_& m) {
+  m.def("install_mapping", [](const py::object& storage, const py::object& mapping) {
+    c10::StorageImpl *flex = storage_of(storage), *cpu = storage_of(mapping);
+    TORCH_CHECK(cpu->nbytes() >= flex->nbytes(), "the mapping is smaller than the storage");
+    c10::raw::intrusive_ptr::incref(cpu);
+    auto* buffer = memory::Buffer::adopt(const_cast<void*>(cpu->data()), cpu->nbytes(), cpu, &release_mapping);
+    buffer->pin_down();
+    device::install(flex, c10::DataPtr(buffer->data(), buffer, &device::drop_owner, device::kFlex), flex->nbytes());
+    flex->set_resizable(false);
+  }, "Puts a flex storage on the bytes of a CPU storage in shared memory. The contents are the mapping's.");
+  m.def("mapping_of", [](const py::object& storage) -> py::object {
+    const device::Pin pin = device::buffer_of(storage_of(storage));
+    auto* cpu = pin.buffer() ? static_cast<c10::StorageImpl*>(pin.buffer()->context_of(&release_mapping)) : nullptr;
+    if (!cpu) return py::none();
+    return wrap(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(cpu));
+  }, "The CPU storage in shared memory behind a flex storage, or None.");
+}
+
+void bind_fallback(py::module_& m) {
+  m.def("fallback_counts", [] {
+    py::dict counts;
+    for (const auto& [op, calls] : aten::fallback_counts()) counts[py::str(op)] = calls;
+    return counts;
+  });
+  m.def("reset_fallback_counts", &aten::reset_fallback_counts);
+  m.def("forbid_fallback", &aten::forbid_fallback, py::arg("begin"));
+  py::enum_<aten::FallbackMode>(m, "FallbackMode")
+      .value("silent", aten::FallbackMode::kSilent)
+      .value("warn", aten::FallbackMode::kWarn)
+      .value("error", aten::FallbackMode::kError);
+  m.def("set_fallback_mode", &aten::set_fallback_mode);
+  m.def("fallback_mode", &aten::fallback_mode);
+}
+
+void bind_machine(py::module_& m) {
+  m.def("cpu_has_baseline", &simd::cpu_has_baseline);
+  m.def("cap_target", [](const std::string& target) {
+    simd::cap_target(target);
+    onednn::cap_target(target);
+  });
+  m.def("active_target", [] { return std::string(simd::active_target()); });
+  m.def("onednn_version", &onednn::version);
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_C, m) {
+  m.def("register_device", [] {
+    device::register_device();
+    aten::register_fallback_over_defaults();
+  }, "Tells torch of the device; once per process.");
+  m.def("default_generator", [] { return device::default_generator(); });
+  m.def("enter", &device::enter, "Keeps backward of this thread on this thread.");
+  m.def("was_used", [] { return device::was_used.load(std::memory_order_relaxed); });
+  bind_memory(m);
+  bind_shared_memory(m);
+  bind_fallback(m);
+  bind_machine(m);
+}
+
+}  // namespace flexcpu::python
