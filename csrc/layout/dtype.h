@@ -1,7 +1,10 @@
 #pragma once
 // Element types of the device, named once for every layer below torch.
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace flexcpu {
 
@@ -33,10 +36,25 @@ constexpr bool is_floating(DType dtype) {
   return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
 }
 
+constexpr bool is_half(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
+
 constexpr const char* name_of(DType dtype) {
   constexpr const char* names[] = {"bool", "u8", "i8", "i16", "i32", "i64", "u16", "u32", "u64",
                                    "f16", "bf16", "f32", "f64", "c32", "c64", "c128", "other"};
   return names[static_cast<int>(dtype)];
 }
+
+// One value of any dtype, as it lies in memory. The bytes beyond it are 0.
+struct Value {
+  alignas(16) std::array<std::byte, 16> bytes{};
+
+  template <typename T>
+  static Value of(const T& x) {
+    static_assert(sizeof(T) <= 16);
+    Value value;
+    std::memcpy(value.bytes.data(), &x, sizeof(T));
+    return value;
+  }
+};
 
 }  // namespace flexcpu

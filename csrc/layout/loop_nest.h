@@ -63,4 +63,68 @@ extern template void collapse(LoopNest<2>&);
 extern template void collapse(LoopNest<3>&);
 extern template void collapse(LoopNest<4>&);
 
+// The dimension along which a nest is best cut into `parts` equal pieces: the outermost one with several steps a piece,
+// else the longest. The nest has a rank of at least 1.
+template <int N>
+int dimension_to_split(const LoopNest<N>& nest, int parts) {
+  constexpr int64_t kStepsPerPart = 8;
+  int longest = 0;
+  for (int d = 0; d < nest.rank; ++d) {
+    if (nest.extents[d] >= parts * kStepsPerPart) return d;
+    if (nest.extents[d] > nest.extents[longest]) longest = d;
+  }
+  return longest;
+}
+
+// The part [begin, end) of dimension `d`.
+template <int N>
+LoopNest<N> part_of(const LoopNest<N>& nest, int d, int64_t begin, int64_t end) {
+  LoopNest<N> part = nest;
+  part.extents[d] = end - begin;
+  for (int n = 0; n < N; ++n) part.data[n] += begin * nest.strides[n][d] * nest.element_size[n];
+  return part;
+}
+
+// The two innermost dimensions, which are a kernel's own loops. A missing one has extent 1 and strides 0.
+template <int N>
+struct Block {
+  int64_t rows = 1, columns = 1;
+  std::array<int64_t, N> row_stride{}, column_stride{};  // elements
+};
+
+template <int N>
+Block<N> inner_block(const LoopNest<N>& nest) {
+  Block<N> block;
+  const int column = nest.rank - 1, row = nest.rank - 2;
+  if (column >= 0) block.columns = nest.extents[column];
+  if (row >= 0) block.rows = nest.extents[row];
+  for (int n = 0; n < N; ++n) {
+    if (column >= 0) block.column_stride[n] = nest.strides[n][column];
+    if (row >= 0) block.row_stride[n] = nest.strides[n][row];
+  }
+  return block;
+}
+
+// Calls visit(data) with the N pointers to the first elements of every inner block, in order.
+template <int N, typename Visit>
+void for_each_block(const LoopNest<N>& nest, const Visit& visit) {
+  const int outer = nest.rank > 2 ? nest.rank - 2 : 0;
+  for (int d = 0; d < nest.rank; ++d)
+    if (nest.extents[d] == 0) return;
+  auto data = nest.data;
+  std::array<int64_t, kMaxRank> index{};
+  for (;;) {
+    visit(data);
+    int d = outer - 1;
+    for (; d >= 0; --d) {
+      const bool wraps = ++index[d] == nest.extents[d];
+      const int64_t steps = wraps ? 1 - nest.extents[d] : 1;
+      for (int n = 0; n < N; ++n) data[n] += steps * nest.strides[n][d] * nest.element_size[n];
+      if (!wraps) break;
+      index[d] = 0;
+    }
+    if (d < 0) return;
+  }
+}
+
 }  // namespace flexcpu::layout

@@ -143,6 +143,20 @@ inline const uint16_t* bits_of(const hwy::bfloat16_t* p) { return reinterpret_ca
 inline uint16_t* bits_of(hwy::float16_t* p) { return reinterpret_cast<uint16_t*>(p); }
 inline uint16_t* bits_of(hwy::bfloat16_t* p) { return reinterpret_cast<uint16_t*>(p); }
 
+// Products of numbers; of integers the low half, for which 1.0.3 has no lanes of one byte.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V MulLow(D d, V a, V b) {
+  if constexpr (sizeof(hn::TFromD<D>) == 1) {
+    const hn::RepartitionToWide<hn::RebindToUnsigned<D>> d16;
+    const auto a16 = hn::BitCast(d16, a), b16 = hn::BitCast(d16, b);
+    const auto even = hn::And(hn::Mul(a16, b16), hn::Set(d16, 0xFF));
+    const auto odd = hn::ShiftLeft<8>(hn::Mul(hn::ShiftRight<8>(a16), hn::ShiftRight<8>(b16)));
+    return hn::BitCast(d, hn::Or(even, odd));
+  } else {
+    return hn::Mul(a, b);
+  }
+}
+
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> LoadAs(D d, const T* p) {
   return hn::LoadU(d, p);

@@ -1,0 +1,116 @@
+#include "plan/elementwise.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "parallel/parallel.h"
+
+namespace flexcpu::plan {
+namespace {
+
+// The side of a square tile along the rows: two cache lines of a source of 4 bytes.
+constexpr int64_t kTransposedRows = 32;
+
+// Moves dimension `from` to position `to`, which is further in.
+template <int N>
+void move_in(layout::LoopNest<N>& nest, int from, int to) {
+  for (int d = from; d < to; ++d) {
+    std::swap(nest.extents[d], nest.extents[d + 1]);
+    for (auto& strides : nest.strides) std::swap(strides[d], strides[d + 1]);
+  }
+}
+
+// The dimension along which operand `n` is densest, if that is not the innermost one; else -1.
+template <int N>
+int crossing_dimension(const layout::LoopNest<N>& nest, int n) {
+  const int innermost = nest.rank - 1;
+  const int64_t stride = std::abs(nest.strides[n][innermost]);
+  if (stride <= 1) return -1;
+  int best = innermost;
+  for (int d = innermost - 1; d >= 0; --d) {
+    const int64_t s = std::abs(nest.strides[n][d]);
+    if (s != 0 && s < std::abs(nest.strides[n][best])) best = d;
+  }
+  return best == innermost ? -1 : best;
+}
+
+}  // namespace
+
+const char* name_of(ElementwiseRoute route) {
+  constexpr const char* names[] = {"contiguous", "rows", "tiles", "transposed"};
+  return names[static_cast<int>(route)];
+}
+
+template <int N>
+void plan_elementwise(ElementwisePlan<N>& plan, int threads, int wide_scalar) {
+  layout::LoopNest<N>& nest = plan.nest;
+  layout::collapse(nest);
+  const int64_t numel = nest.numel();
+  plan.team = parallel::team_size(numel, parallel::kElementGrain, threads);
+  plan.route = nest.rank <= 1 ? ElementwiseRoute::kContiguous : ElementwiseRoute::kRows;
+  if (numel == 0) return;
+
+  int crossing = -1;
+  for (int n = 1; n < N && crossing < 0 && nest.rank > 1; ++n) crossing = crossing_dimension(nest, n);
+  if (crossing >= 0) move_in(nest, crossing, nest.rank - 2);
+
+  const layout::Block<N> block = layout::inner_block(nest);
+  bool has_vector = false;  // among the inputs: a row needs one
+  for (int n = 0; n < N; ++n) {
+    const int64_t stride = block.column_stride[n];
+    if (n == wide_scalar) {
+      plan.access[n] = Access::kScalar;
+    } else if (plan.dtypes[n] != plan.compute) {
+      plan.access[n] = Access::kTile;
+      plan.refusal = "an operand is converted";
+    } else if (stride == 1 || block.columns == 1) {
+      plan.access[n] = Access::kDirect;
+    } else if (stride == 0 && n > 0) {
+      plan.access[n] = Access::kScalar;
+    } else {
+      plan.access[n] = Access::kTile;
+      plan.refusal = "the elements of an operand's rows are apart";
+    }
+    has_vector = has_vector || (n > 0 && plan.access[n] != Access::kScalar);
+  }
+  if (!has_vector) {
+    plan.access[1] = Access::kTile;
+    plan.refusal = "every input's rows repeat one element";
+  }
+  if (!plan.refusal) return;
+
+  plan.route = crossing >= 0 ? ElementwiseRoute::kTransposed : ElementwiseRoute::kTiles;
+  if (crossing >= 0) {
+    plan.tile_rows = std::min(block.rows, kTransposedRows);
+    plan.tile_columns = std::min(block.columns, kTileElements / plan.tile_rows);
+  } else {
+    plan.tile_columns = std::min(block.columns, kTileElements);
+    plan.tile_rows = std::min(block.rows, kTileElements / plan.tile_columns);
+  }
+}
+
+const char* refuse_binary(BinaryOp op, DType compute) {
+  if (compute == DType::kOther) return "no rows of this dtype";
+  switch (op) {
+    case BinaryOp::kAdd:
+    case BinaryOp::kAddScaled:
+    case BinaryOp::kSub:
+      if (compute == DType::kU16 || compute == DType::kU32 || compute == DType::kU64)
+        return "no addition of u16, u32 and u64";
+      if (compute == DType::kBool && op != BinaryOp::kAdd) return "no subtraction and no scaling of bools";
+      return nullptr;
+    case BinaryOp::kMul:
+      return nullptr;
+    case BinaryOp::kDiv:
+      if (!is_floating(compute) && !is_complex(compute)) return "true division is of floating and complex numbers";
+      if (compute == DType::kC32) return "no division of c32";
+      return nullptr;
+  }
+  return "no such operation";
+}
+
+template void plan_elementwise(ElementwisePlan<2>&, int, int);
+template void plan_elementwise(ElementwisePlan<3>&, int, int);
+template void plan_elementwise(ElementwisePlan<4>&, int, int);
+
+}  // namespace flexcpu::plan
