@@ -3,7 +3,9 @@
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "aten/fallback.h"
 
@@ -21,12 +23,16 @@ void refuse_nested(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::ji
 constexpr std::string_view kByDeviceName[] = {"aten::mode.values", "aten::convolution", "aten::_convolution",
                                               "aten::convolution_backward"};
 
-bool prefers_fallback(const c10::OperatorHandle& op) {
-  if (op.hasKernelForDispatchKey(DispatchKey::PrivateUse1)) return false;
-  const std::string name = toString(op.operator_name());
-  for (std::string_view listed : kByDeviceName)
-    if (name == listed) return true;
-  if (!op.hasKernelForDispatchKey(DispatchKey::CPU)) return false;
+// The CPU's key for a layout, and the device's.
+constexpr std::pair<DispatchKey, DispatchKey> kKeys[] = {
+    {DispatchKey::CPU, DispatchKey::PrivateUse1},
+    {DispatchKey::SparseCPU, DispatchKey::SparsePrivateUse1},
+    {DispatchKey::SparseCsrCPU, DispatchKey::SparseCsrPrivateUse1},
+    {DispatchKey::QuantizedCPU, DispatchKey::QuantizedPrivateUse1},
+};
+
+bool prefers_fallback(const c10::OperatorHandle& op, DispatchKey cpu_key) {
+  if (!op.hasKernelForDispatchKey(cpu_key)) return false;
   if (op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
       op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional))
     return true;
@@ -35,16 +41,26 @@ bool prefers_fallback(const c10::OperatorHandle& op) {
          op.hasKernelForDispatchKey(DispatchKey::Autograd);
 }
 
+bool is_listed(const std::string& name) {
+  return std::find(std::begin(kByDeviceName), std::end(kByDeviceName), name) != std::end(kByDeviceName);
+}
+
 }  // namespace
 
 void register_fallback_over_defaults() {
-  static torch::Library library(torch::Library::IMPL, "aten", DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  static std::vector<torch::Library> libraries;  // a registration lives as long as its library
   auto& dispatcher = c10::Dispatcher::singleton();
-  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    if (name.getNamespace() != "aten") continue;
-    const auto op = dispatcher.findOp(name);
-    if (op && prefers_fallback(*op))
-      library.impl(toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback_of_keys>());
+  const auto names = dispatcher.getAllOpNames();
+  for (const auto& [cpu_key, flex_key] : kKeys) {
+    auto& library = libraries.emplace_back(torch::Library::IMPL, "aten", flex_key, __FILE__, __LINE__);
+    for (const c10::OperatorName& name : names) {
+      if (name.getNamespace() != "aten") continue;
+      const auto op = dispatcher.findOp(name);
+      if (!op || op->hasKernelForDispatchKey(flex_key)) continue;
+      const std::string qualified = toString(name);
+      if (prefers_fallback(*op, cpu_key) || (flex_key == DispatchKey::PrivateUse1 && is_listed(qualified)))
+        library.impl(qualified.c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback_of_keys>());
+    }
   }
 }
 
