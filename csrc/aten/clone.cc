@@ -20,14 +20,18 @@ using c10::MemoryFormat;
 using c10::ScalarType;
 using std::optional;
 
-// Whether a copy in `format` has the strides of `self` itself.
-bool keeps_strides(const Tensor& self, optional<MemoryFormat> format) {
-  return !format || *format == MemoryFormat::Preserve || self.is_contiguous(*format);
+// A copy in `format` that shares; undefined when the bytes may not be shared or lie in another order.
+Tensor share(const Tensor& self, Device device, optional<MemoryFormat> format) {
+  const bool preserves = !format || *format == MemoryFormat::Preserve;
+  if (!preserves && !self.is_contiguous(*format)) return {};
+  Tensor shared = device::share_tensor(self, device);
+  // A fresh copy has strides of its own where the size is 1.
+  if (!preserves && shared.defined()) shared.unsafeGetTensorImpl()->empty_tensor_restride(*format);
+  return shared;
 }
 
 Tensor clone(const Tensor& self, optional<MemoryFormat> format) {
-  if (keeps_strides(self, format))
-    if (Tensor shared = device::share_tensor(self, device::kFlex); shared.defined()) return shared;
+  if (Tensor shared = share(self, device::kFlex, format); shared.defined()) return shared;
   return at::compositeexplicitautograd::clone(self, format);
 }
 
@@ -38,10 +42,9 @@ Tensor to_copy(const Tensor& self, optional<ScalarType> dtype, optional<Layout> 
   const Device target = device.value_or(self.device());
   const bool only_moves = dtype.value_or(self.scalar_type()) == self.scalar_type() &&
                           layout.value_or(self.layout()) == self.layout() && !pin_memory.value_or(false) &&
-                          keeps_strides(self, format) && (target.is_cpu() || target.type() == device::kFlex.type());
+                          (target.is_cpu() || target.type() == device::kFlex.type());
   if (only_moves)
-    if (Tensor shared = device::share_tensor(self, target.is_cpu() ? target : device::kFlex); shared.defined())
-      return shared;
+    if (Tensor shared = share(self, target.is_cpu() ? target : device::kFlex, format); shared.defined()) return shared;
   // The composite asks for a pinned destination when not blocking; a copy of host memory has no use for one.
   return at::compositeexplicitautograd::_to_copy(self, dtype, layout, device, pin_memory, /*non_blocking=*/false, format);
 }
