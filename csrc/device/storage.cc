@@ -97,7 +97,7 @@ void* escape(c10::StorageImpl* storage) {
 Access read(c10::StorageImpl* storage) {
   StorageLock lock(storage);
   const c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
-  return {data.get(), Pin(buffer_under(data))};
+  return {data.get(), Pin(buffer_under(data), Pin::Use::kRead)};
 }
 
 Access write(c10::StorageImpl* storage, bool discard) {
@@ -112,7 +112,7 @@ Access write(c10::StorageImpl* storage, bool discard) {
     }
     buffer->bump_generation();
   }
-  return {data.get(), Pin(buffer)};
+  return {data.get(), Pin(buffer, Pin::Use::kWrite)};
 }
 
 Pin buffer_of(c10::StorageImpl* storage) { return read(storage).pin; }
@@ -176,15 +176,18 @@ c10::intrusive_ptr<c10::StorageImpl> alias(c10::StorageImpl* storage, c10::Devic
 
 bool replace_by_sharing(c10::StorageImpl* dst, c10::StorageImpl* src) {
   if (dst == src || dst->nbytes() != src->nbytes()) return false;
-  const Pin source = buffer_of(src);
-  if (!source.buffer()) return false;
-  c10::DataPtr old;
+  Buffer* shared;
+  {
+    StorageLock lock(src);
+    shared = buffer_under(src->_mutable_data_ptr_no_checks());
+    if (!shared || !shared->share()) return false;
+  }
+  // The new owner: `dst`, or nobody.
+  c10::DataPtr spare = data_ptr_on(shared, dst->device());
   StorageLock lock(dst);
   Buffer* own = buffer_under(dst->_mutable_data_ptr_no_checks());
   if (!own || own->is_escaped() || own->is_pinned_down()) return false;
-  if (own == source.buffer()) return true;
-  if (!source.buffer()->share()) return false;
-  old = swap_in(dst, source.buffer());
+  std::swap(dst->_mutable_data_ptr_no_checks(), spare);
   return true;
 }
 

@@ -13,6 +13,8 @@
 
 #include <c10/core/Storage.h>
 
+#include <utility>
+
 #include "memory/buffer.h"
 
 namespace flexcpu::device {
@@ -22,22 +24,26 @@ inline const c10::Device kFlex{c10::DeviceType::PrivateUse1, 0};
 // Keeps a buffer's bytes alive for the length of an op.
 class Pin {
  public:
+  using Use = memory::Buffer::Use;
+
   Pin() = default;
-  explicit Pin(memory::Buffer* buffer) : buffer_(buffer) {
-    if (buffer_) buffer_->pin();
+  Pin(memory::Buffer* buffer, Use use) : buffer_(buffer), use_(use) {
+    if (buffer_) buffer_->pin(use_);
   }
-  Pin(Pin&& other) noexcept : buffer_(std::exchange(other.buffer_, nullptr)) {}
+  Pin(Pin&& other) noexcept : buffer_(std::exchange(other.buffer_, nullptr)), use_(other.use_) {}
   Pin& operator=(Pin&& other) noexcept {
     std::swap(buffer_, other.buffer_);
+    std::swap(use_, other.use_);
     return *this;
   }
   ~Pin() {
-    if (buffer_) buffer_->unpin();
+    if (buffer_) buffer_->unpin(use_);
   }
   memory::Buffer* buffer() const { return buffer_; }
 
  private:
   memory::Buffer* buffer_ = nullptr;
+  Use use_ = Use::kRead;
 };
 
 // Bytes of a storage and what keeps them alive. `pin` is empty when the bytes are not a buffer of ours: then the storage

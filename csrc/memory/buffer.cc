@@ -41,7 +41,7 @@ bool Buffer::share() {
   uint64_t word = word_.load(std::memory_order_relaxed);
   do {
     if (word & (kEscaped | kPinnedDown)) return false;
-  } while (!word_.compare_exchange_weak(word, word + 1, std::memory_order_acq_rel, std::memory_order_relaxed));
+  } while (!word_.compare_exchange_weak(word, word + kOneOwner, std::memory_order_acq_rel, std::memory_order_relaxed));
   statistics().shares.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
@@ -49,16 +49,27 @@ bool Buffer::share() {
 bool Buffer::escape() {
   uint64_t word = word_.load(std::memory_order_relaxed);
   do {
-    if ((word & kOwners) != 1) return false;
+    if (is_shared(word)) return false;
   } while (!word_.compare_exchange_weak(word, word | kEscaped, std::memory_order_acq_rel, std::memory_order_relaxed));
   return true;
 }
 
-void Buffer::release() { drop(1); }
+void Buffer::release() {
+  uint64_t word = word_.load(std::memory_order_relaxed), left;
+  do {
+    left = word - kOneOwner;
+    if (left & (kReaders | kWriters)) left |= kStranded;
+  } while (!word_.compare_exchange_weak(word, left, std::memory_order_acq_rel, std::memory_order_relaxed));
+  if (!(left & (kOwners | kReaders | kWriters))) destroy();
+}
 
-void Buffer::drop(uint64_t what) {
-  const uint64_t left = word_.fetch_sub(what, std::memory_order_acq_rel) - what;
-  if ((left & ~(kEscaped | kPinnedDown)) == 0) destroy();
+void Buffer::unpin(Use use) {
+  uint64_t word = word_.load(std::memory_order_relaxed), left;
+  do {
+    left = word - one(use);
+    if (!(left & (kReaders | kWriters))) left &= ~kStranded;
+  } while (!word_.compare_exchange_weak(word, left, std::memory_order_acq_rel, std::memory_order_relaxed));
+  if (!(left & (kOwners | kReaders | kWriters))) destroy();
 }
 
 void Buffer::destroy() {

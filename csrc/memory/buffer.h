@@ -2,7 +2,11 @@
 // Buffer: reference-counted bytes that storages share copy-on-write.
 //
 // A buffer has *owners* (the storages on it) and *pins* (ops that read or write it right now). Its bytes live until both are
-// gone. Owners decide who may write: one owner writes in place, one of several copies first. Pins only keep bytes alive.
+// gone. Owners decide who may write: one owner writes in place, one of several copies first.
+//
+// A pin keeps the bytes alive when its storage moves to other ones under it (data_ptr() of a shared tensor, while another
+// thread reads that tensor). Such a *stranded* reader still counts on the bytes, though its owner is gone: until the pins
+// are gone the last owner copies too. A buffer that is being written has no such readers.
 //
 // States, each for good:
 //   tracked      no foreign code ever took a mutable pointer: owners may be added
@@ -37,20 +41,24 @@ class Buffer {
 
   // Adds an owner, unless the buffer is escaped or pinned down.
   [[nodiscard]] bool share();
+  // Adds an owner that sees the others' writes, to an escaped or pinned down buffer.
+  void alias() { word_.fetch_add(kOneOwner, std::memory_order_acq_rel); }
   void release();
 
-  // Marks the bytes escaped, unless there is a second owner: then the caller must copy first.
+  // Marks the bytes escaped, unless they are shared: then the caller must copy first.
   [[nodiscard]] bool escape();
   void pin_down() { word_.fetch_or(kPinnedDown, std::memory_order_acq_rel); }
 
-  void pin() { word_.fetch_add(kOnePin, std::memory_order_relaxed); }
-  void unpin() { drop(kOnePin); }
+  enum class Use { kRead, kWrite };
+  void pin(Use use) { word_.fetch_add(one(use), std::memory_order_relaxed); }
+  void unpin(Use use);
 
   // Every writer bumps the generation: what was derived from the bytes (packed weights) is good for one generation.
   void bump_generation() { generation_.fetch_add(1, std::memory_order_relaxed); }
   uint64_t generation() const { return generation_.load(std::memory_order_relaxed); }
 
-  bool is_unique() const { return owners() == 1; }
+  // Whether a writer must copy first: other owners count on these bytes.
+  bool is_shared() const { return is_shared(word_.load(std::memory_order_acquire)); }
   uint32_t owners() const { return static_cast<uint32_t>(word_.load(std::memory_order_acquire) & kOwners); }
   bool is_escaped() const { return word_.load(std::memory_order_acquire) & kEscaped; }
   bool is_pinned_down() const { return word_.load(std::memory_order_acquire) & kPinnedDown; }
@@ -63,13 +71,19 @@ class Buffer {
       : data_(data), size_(size), context_(context), release_(release) {}
   ~Buffer() = default;
 
-  void drop(uint64_t what);
-  void destroy();
-
-  static constexpr uint64_t kOwners = 0xffff'ffff;
-  static constexpr uint64_t kOnePin = uint64_t{1} << 32;
+  static constexpr uint64_t kOneOwner = 1, kOwners = 0xffff'ffff;
+  static constexpr uint64_t kOneReader = uint64_t{1} << 32, kReaders = uint64_t{0xffff} << 32;
+  static constexpr uint64_t kOneWriter = uint64_t{1} << 48, kWriters = uint64_t{0xfff} << 48;
+  static constexpr uint64_t kStranded = uint64_t{1} << 60;  // an owner left while there were pins
   static constexpr uint64_t kEscaped = uint64_t{1} << 62;
   static constexpr uint64_t kPinnedDown = uint64_t{1} << 63;
+
+  static constexpr uint64_t one(Use use) { return use == Use::kRead ? kOneReader : kOneWriter; }
+  static bool is_shared(uint64_t word) {
+    if (word & (kEscaped | kPinnedDown)) return false;
+    return (word & kOwners) > 1 || ((word & kStranded) && !(word & kWriters));
+  }
+  void destroy();
 
   std::atomic<uint64_t> word_{1};
   std::atomic<uint64_t> generation_{0};
