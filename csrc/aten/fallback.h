@@ -12,7 +12,7 @@ namespace flexcpu::aten {
 void fallback_of_keys(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
-// The same for a kernel that declines its arguments: `return call_fallback<ATEN_OP2(add, Tensor)>::call(self, other, alpha);`
+// The same for a kernel that declines its arguments: `return call_fallback<at::_ops::add_Tensor>::call(self, other, alpha);`
 // with the header ATen/ops/add_ops.h.
 template <typename Op>
 using call_fallback = at::native::call_fallback_fn<&fallback, Op>;

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 namespace flexcpu::layout {
 
@@ -62,6 +63,27 @@ extern template void collapse(LoopNest<1>&);
 extern template void collapse(LoopNest<2>&);
 extern template void collapse(LoopNest<3>&);
 extern template void collapse(LoopNest<4>&);
+
+// Moves dimension `from` to position `to`; those between close up.
+template <int N>
+void move_dimension(LoopNest<N>& nest, int from, int to) {
+  const auto swap = [&](int d, int e) {
+    std::swap(nest.extents[d], nest.extents[e]);
+    for (auto& strides : nest.strides) std::swap(strides[d], strides[e]);
+  };
+  for (; from < to; ++from) swap(from, from + 1);
+  for (; from > to; --from) swap(from, from - 1);
+}
+
+// Gives a nest of a lower rank outermost dimensions of one element.
+template <int N>
+void pad_rank(LoopNest<N>& nest, int rank) {
+  while (nest.rank < rank) {
+    nest.extents[nest.rank] = 1;
+    for (auto& strides : nest.strides) strides[nest.rank] = 1;
+    move_dimension(nest, nest.rank++, 0);
+  }
+}
 
 // The dimension along which a nest is best cut into `parts` equal pieces: the outermost one with several steps a piece,
 // else the longest. The nest has a rank of at least 1.
