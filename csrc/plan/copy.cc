@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <utility>
 
 #include "parallel/parallel.h"
 
@@ -29,29 +28,11 @@ struct CopyTuning {
   static constexpr int64_t kCrossedSide = 32;
 };
 
-// Moves dimension `from` to position `to`, which is further in.
-void move_in(Nest& nest, int from, int to) {
-  for (int d = from; d < to; ++d) {
-    std::swap(nest.extents[d], nest.extents[d + 1]);
-    for (auto& strides : nest.strides) std::swap(strides[d], strides[d + 1]);
-  }
-}
-
 void reverse(Nest& nest, int dimension) {
   for (int n : {kDst, kSrc}) {
     int64_t& stride = nest.strides[n][dimension];
     nest.data[n] += (nest.extents[dimension] - 1) * stride * nest.element_size[n];
     stride = -stride;
-  }
-}
-
-// Gives a nest of a lower rank leading dimensions of one element.
-void pad_to_two_dimensions(Nest& nest) {
-  while (nest.rank < 2) {
-    ++nest.rank;
-    move_in(nest, 0, nest.rank - 1);
-    nest.extents[0] = 1;
-    for (auto& strides : nest.strides) strides[0] = 1;
   }
 }
 
@@ -118,7 +99,7 @@ void block_wide(CopyPlan& plan, int64_t elements) {
 
 void block_transpose(CopyPlan& plan) {
   Nest& nest = plan.nest;
-  move_in(nest, densest_in_src(nest), rows_of(nest));
+  layout::move_dimension(nest, densest_in_src(nest), rows_of(nest));
   if (nest.strides[kSrc][rows_of(nest)] < 0) reverse(nest, rows_of(nest));
   plan.block_rows = std::min(nest.extents[rows_of(nest)], CopyTuning::kTransposeLineBytes / nest.element_size[kSrc]);
   plan.block_columns = kCopyTileBytes / (plan.block_rows * nest.element_size[kSrc]);
@@ -126,9 +107,9 @@ void block_transpose(CopyPlan& plan) {
 
 void block_strided(CopyPlan& plan) {
   Nest& nest = plan.nest;
-  move_in(nest, densest_in_src(nest), rows_of(nest));
+  layout::move_dimension(nest, densest_in_src(nest), rows_of(nest));
   const int64_t rows = nest.extents[rows_of(nest)], columns = nest.extents[columns_of(nest)];
-  if (rows > columns && columns < CopyTuning::kCrossedSide) move_in(nest, rows_of(nest), columns_of(nest));
+  if (rows > columns && columns < CopyTuning::kCrossedSide) layout::move_dimension(nest, rows_of(nest), columns_of(nest));
   if (is_crossed(nest) && std::min(rows, columns) >= CopyTuning::kCrossedSide) {
     plan.block_rows = plan.block_columns = CopyTuning::kCrossedSide;
   } else {
@@ -149,7 +130,7 @@ CopyPlan plan_copy(const layout::LoopNest<2>& nest, DType dst_dtype, DType src_d
                 .negate = negate, .nest = nest};
   plan.team = parallel::team_size(nest.numel(), parallel::kElementGrain, threads);
   layout::collapse(plan.nest);
-  pad_to_two_dimensions(plan.nest);
+  layout::pad_rank(plan.nest, 2);
 
   using Refuse = const char* (*)(const Nest&);
   constexpr Refuse offers[] = {refuse_contiguous, refuse_rows, refuse_transpose};

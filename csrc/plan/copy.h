@@ -26,8 +26,8 @@ struct CopyPlan {
   // Operand 0 is dst, operand 1 src; at least two dimensions. The last two are the rows and columns of the blocks in which
   // the copy proceeds. Every block is read before it is written, as far as it needs a tile of its own.
   layout::LoopNest<2> nest;
-  int64_t block_rows, block_columns;
-  int team;  // threads
+  int64_t block_rows = 0, block_columns = 0;
+  int team = 1;  // threads
 
   const char* refusals[kCopyRoutes] = {};  // by route: why a faster one was not taken
 };

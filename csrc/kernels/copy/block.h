@@ -34,43 +34,29 @@ void copy_strided(const Block& block, int64_t element_size);
 // Calls body(block) for every block of the plan, from the plan's team of threads.
 template <typename Body>
 void for_each_block(const plan::CopyPlan& plan, const Body& body) {
-  const layout::LoopNest<2>& nest = plan.nest;
-  const int columns = nest.rank - 1, rows = nest.rank - 2;
-  std::array<int64_t, layout::kMaxRank> step, count, dst_stride, src_stride;
-  int64_t blocks = 1;
-  for (int d = 0; d < nest.rank; ++d) {
-    step[d] = d == columns ? plan.block_columns : d == rows ? plan.block_rows : 1;
-    count[d] = parallel::divide_up(nest.extents[d], step[d]);
-    blocks *= count[d];
-    dst_stride[d] = nest.strides[0][d] * nest.element_size[0];
-    src_stride[d] = nest.strides[1][d] * nest.element_size[1];
-  }
-
-  parallel::for_range(blocks, plan.team, [&](int64_t begin, int64_t end) {
-    std::array<int64_t, layout::kMaxRank> position;  // of the block, in elements
-    Block block{nest.data[0], nest.data[1], 0, 0, dst_stride[rows], dst_stride[columns], src_stride[rows],
-                src_stride[columns]};
-    for (int64_t d = nest.rank - 1, rest = begin; d >= 0; rest /= count[d], --d) {
-      position[d] = rest % count[d] * step[d];
-      block.dst += position[d] * dst_stride[d];
-      block.src += position[d] * src_stride[d];
-    }
-    for (int64_t left = end - begin;;) {
-      block.rows = std::min(plan.block_rows, nest.extents[rows] - position[rows]);
-      block.columns = std::min(plan.block_columns, nest.extents[columns] - position[columns]);
-      body(block);
-      if (--left == 0) return;
-      for (int d = columns;; --d) {
-        position[d] += step[d];
-        block.dst += step[d] * dst_stride[d];
-        block.src += step[d] * src_stride[d];
-        if (position[d] < nest.extents[d]) break;
-        block.dst -= position[d] * dst_stride[d];
-        block.src -= position[d] * src_stride[d];
-        position[d] = 0;
+  const auto run = [&](const layout::LoopNest<2>& nest) {
+    const layout::Block<2> inner = layout::inner_block(nest);
+    Block block{};
+    block.dst_row_stride = inner.row_stride[0] * nest.element_size[0];
+    block.dst_column_stride = inner.column_stride[0] * nest.element_size[0];
+    block.src_row_stride = inner.row_stride[1] * nest.element_size[1];
+    block.src_column_stride = inner.column_stride[1] * nest.element_size[1];
+    layout::for_each_block(nest, [&](const std::array<std::byte*, 2>& data) {
+      for (int64_t r = 0; r < inner.rows; r += plan.block_rows) {
+        block.rows = std::min(plan.block_rows, inner.rows - r);
+        for (int64_t c = 0; c < inner.columns; c += plan.block_columns) {
+          block.columns = std::min(plan.block_columns, inner.columns - c);
+          block.dst = data[0] + r * block.dst_row_stride + c * block.dst_column_stride;
+          block.src = data[1] + r * block.src_row_stride + c * block.src_column_stride;
+          body(block);
+        }
       }
-    }
-  });
+    });
+  };
+  if (plan.team == 1) return run(plan.nest);
+  const int d = layout::dimension_to_split(plan.nest, plan.team);
+  parallel::for_range(plan.nest.extents[d], plan.team,
+                      [&](int64_t begin, int64_t end) { run(layout::part_of(plan.nest, d, begin, end)); });
 }
 
 }  // namespace flexcpu::kernels
