@@ -63,6 +63,15 @@ py::object buffer_state(const py::object& storage) {
   return state;
 }
 
+// A flex storage that shares a CPU storage's bytes copy-on-write, whatever owns them; None when they have escaped. The caller
+// answers for it that nobody else holds a pointer to them.
+py::object adopt_storage(const py::object& storage) {
+  c10::StorageImpl* cpu = storage_of(storage);
+  device::install(cpu, std::move(cpu->_mutable_data_ptr_no_checks()), cpu->nbytes());
+  auto shared = device::share(cpu);
+  return shared ? wrap(std::move(shared)) : py::none();
+}
+
 void bind_memory(py::module_& m) {
   m.def("memory_statistics", &memory_statistics);
   m.def("reset_peak_memory_stats", [] { device::allocator()->resetPeakStats(0); });
@@ -74,6 +83,7 @@ void bind_memory(py::module_& m) {
   m.def("shares_memory", &device::shares_memory);
   m.def("alias_on_cpu", &device::alias_on_cpu);
   m.def("adopt_from_cpu", &device::adopt_from_cpu);
+  m.def("adopt_storage", &adopt_storage);
 }
 
 // Shared memory between processes. The CPU storage that carries the mapping stays behind the flex storage's buffer, so

@@ -1,0 +1,21 @@
+"""Backward runs on the thread that calls it, as on the CPU."""
+
+from __future__ import annotations
+
+import torch
+
+from . import _C
+
+
+class _Engine(torch._C._ImperativeEngine):
+    """torch's engine, which would look for a thread of the device's own on behalf of a Python thread that has not run a flex
+    op yet (every flex op tells its thread; `loss.backward()` on a fresh thread is none)."""
+
+    def run_backward(self, *args, **kwargs):
+        if _C.was_used():
+            _C.enter()
+        return super().run_backward(*args, **kwargs)
+
+
+def register() -> None:
+    torch.autograd.Variable._execution_engine = _Engine()

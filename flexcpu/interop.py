@@ -1,0 +1,79 @@
+"""Flex memory is host memory: NumPy, DLPack and CPU tensors over the same bytes."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import torch
+from torch.overrides import has_torch_function_unary
+
+if TYPE_CHECKING:
+    import numpy
+
+
+def asarray(t: torch.Tensor) -> numpy.ndarray:
+    """A NumPy array over a tensor's bytes, without a copy: both see each other's writes.
+
+    From then on the tensor's bytes are never shared with its clones, as foreign code may write to them. `Tensor.numpy()`
+    raises instead, as on every accelerator. Errors are those of `Tensor.numpy()` on the CPU: a tensor that requires grad, or
+    is conjugated, a dtype that NumPy has not.
+    """
+    if t.device.type != "flex" or t.layout != torch.strided:
+        return t.numpy()
+    if t.requires_grad:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+    from . import _C
+
+    return _C.alias_on_cpu(t).numpy()
+
+
+def from_cpu(t: torch.Tensor, copy: bool = True) -> torch.Tensor:
+    """The flex tensor of a CPU tensor.
+
+    With `copy=False` it is on the same bytes: shared until the first write where the CPU tensor came from a flex tensor
+    (`.cpu()`), else aliased for good, and both see each other's writes. Raises ValueError when `t` is not on the CPU, or is
+    to be shared and requires grad.
+    """
+    if t.device.type != "cpu":
+        raise ValueError(f"expected a CPU tensor, not one on {t.device}")
+    if copy:
+        return t.to("flex", copy=True)
+    if t.requires_grad:
+        raise ValueError("a tensor that requires grad cannot be shared with another device; pass t.detach()")
+    from . import _C
+
+    return _C.adopt_from_cpu(t)
+
+
+def shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether the storages of two tensors, on flex or on the CPU, are the same bytes right now."""
+    from . import _C
+
+    return _C.shares_memory(a, b)
+
+
+def register() -> None:
+    """Exports flex tensors through DLPack as CPU memory. torch knows a device of ours only by its unchanged name, and would
+    call its memory unreadable."""
+    from torch.utils.dlpack import DLDeviceType
+
+    from . import _C
+
+    export, device_of = torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device__
+
+    def is_ours(t: torch.Tensor) -> bool:
+        return t.device.type == "flex" and not has_torch_function_unary(t)
+
+    @functools.wraps(export)
+    def __dlpack__(self, **kwargs):
+        if is_ours(self) and not (self.requires_grad or self.is_conj() or self.layout != torch.strided):
+            self = _C.alias_on_cpu(self)
+        return export(self, **kwargs)
+
+    @functools.wraps(device_of)
+    def __dlpack_device__(self):
+        return (DLDeviceType.kDLCPU, 0) if is_ours(self) else device_of(self)
+
+    torch.Tensor.__dlpack__ = __dlpack__
+    torch.Tensor.__dlpack_device__ = __dlpack_device__
