@@ -121,18 +121,25 @@ class DeviceCheck {
   void see(const at::Tensor& tensor, size_t argument) {
     if (tensor.device().type() == device::kFlex.type()) {
       has_flex_ = true;
-    } else if (!stranger_.defined() && static_cast<int>(argument) != op_.cpu_argument &&
-               (tensor.dim() != 0 || op_.writes[argument])) {
+      return;
+    }
+    has_others_ = true;
+    if (!stranger_.defined() && static_cast<int>(argument) != op_.cpu_argument &&
+        (tensor.dim() != 0 || op_.writes[argument])) {
       stranger_ = tensor;
       argument_ = argument;
     }
   }
 
+  // A flex generator brings a CPU op here.
+  bool has_only_others() const { return has_others_ && !has_flex_; }
+
   void conclude() const {
     if (!has_flex_ || !stranger_.defined() || !op_.is_aten || op_.is_copy) return;
     TORCH_CHECK(!op_.is_pointwise, "Expected all tensors to be on the same device, but found at least two devices, ",
                 device::kFlex, " and ", stranger_.device(), "!");
-    const std::string method = "wrapper_PrivateUse1_" + op_.name.substr(op_.name.rfind(':') + 1);
+    const std::string overload = schema_.overload_name().empty() ? "" : schema_.overload_name() + "_";
+    const std::string method = "wrapper_PrivateUse1_" + overload + schema_.name().substr(schema_.name().rfind(':') + 1);
     c10::impl::common_device_check_failure(device::kFlex, stranger_, method.c_str(),
                                            schema_.arguments()[argument_].name().c_str());
   }
@@ -142,7 +149,7 @@ class DeviceCheck {
   const c10::FunctionSchema& schema_;
   at::Tensor stranger_;
   size_t argument_ = 0;
-  bool has_flex_ = false;
+  bool has_flex_ = false, has_others_ = false;
 };
 
 // ---- One call ----
@@ -175,6 +182,7 @@ class Call {
         if (tensor.device().type() != device::kFlex.type()) layouts_.keep(tensor);
       });
     check.conclude();
+    of_cpu_tensors_ = check.has_only_others();
   }
 
   template <typename Body>
@@ -234,7 +242,9 @@ class Call {
         type.kind() == c10::TypeKind::GeneratorType ||
         (type.kind() == c10::TypeKind::OptionalType &&
          type.castRaw<c10::OptionalType>()->getElementType()->kind() == c10::TypeKind::GeneratorType);
-    if (takes_generator) value = device::cpu_generator_of(value.isGenerator() ? value.toGenerator() : at::Generator());
+    if (!takes_generator) return;
+    TORCH_CHECK(!of_cpu_tensors_, "Expected a 'cpu' device type for generator but found 'flex'");
+    value = device::cpu_generator_of(value.isGenerator() ? value.toGenerator() : at::Generator());
   }
 
   void adopt_results() {
@@ -264,6 +274,7 @@ class Call {
   const c10::FunctionSchema& schema_;
   torch::jit::Stack* stack_;
   const size_t first_;
+  bool of_cpu_tensors_ = false;
 };
 
 }  // namespace
