@@ -1,5 +1,5 @@
-# On Debian 12 with python3.11, make and g++, `make demo` and `make test` do all the set-up. Where Debian packages are missing,
-# root gets them installed, others are told.
+# On Debian 12 with python3.11, make and g++, `make demo` and `make test` do all the set-up. Debian packages that are
+# missing are installed for root, and named to others.
 
 PYTHON := $(or $(shell command -v python3.11),python3)
 PIP    := .venv/bin/pip --disable-pip-version-check -q
@@ -46,7 +46,7 @@ test-python: build ## everything else
 clean: ## removes all that was made here
 	rm -rf .venv .demo build flexcpu.egg-info flexcpu/_C.so
 
-# The package itself comes last: without build isolation it takes the build tools from the environment. torch's exact version
+# The package comes last: without build isolation it takes the build tools from the environment. torch's exact version
 # stands in pyproject.toml, and binds every later package.
 .venv/installed: pyproject.toml setup.py .venv/requires.txt
 	$(PIP) install --no-build-isolation -c .venv/requires.txt -e '.[test]'
@@ -55,6 +55,7 @@ clean: ## removes all that was made here
 .venv/requires.txt: pyproject.toml tools/system_packages.sh
 	bash tools/system_packages.sh $(PYTHON)
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
-	.venv/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' > $@.new
+	.venv/bin/python -c 'import tomllib; tables = tomllib.load(open("pyproject.toml", "rb")); \
+		print(*tables["build-system"]["requires"], sep="\n")' > $@.new
 	$(PIP) install -r $@.new
 	mv $@.new $@

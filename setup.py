@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.resolve()
 
 
 class CleanBuild(build):
-    """Starts from an empty folder, so that no file of an earlier version gets into a wheel. CMake keeps its own folder."""
+    """Starts from an empty folder, so that no file of an earlier version gets into a wheel. CMake has its own."""
 
     def run(self):
         shutil.rmtree(self.build_lib, ignore_errors=True)
@@ -33,8 +33,18 @@ class CMakeBuild(build_ext):
         # An isolated build's paths are gone at the next one: its folder must not be reused.
         isolated = "" if Path(sys.prefix) in Path(torch.locate_file("")).parents else "-isolated"
         folder = ROOT / "build" / f"{sys.implementation.cache_tag}-torch{torch.version}{isolated}"
-        configure = ["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-                     f"-DPython_EXECUTABLE={sys.executable}", f"-DFLEXCPU_EXTRA_RPATH={self._extra_rpath()}"]
+        configure = [
+            "cmake",
+            "-S",
+            ROOT,
+            "-B",
+            folder,
+            "-G",
+            "Ninja",
+            "-DCMAKE_BUILD_TYPE=Release",
+            f"-DPython_EXECUTABLE={sys.executable}",
+            f"-DFLEXCPU_EXTRA_RPATH={self._extra_rpath()}",
+        ]
         if isolated:
             configure.append("--fresh")
         out = ROOT if self.editable_mode else Path(self.build_lib).resolve()

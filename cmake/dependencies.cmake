@@ -22,8 +22,8 @@ ask_python("import pybind11; print(pybind11.get_cmake_dir())" pybind11_DIR)
 find_package(pybind11 CONFIG REQUIRED)
 
 # oneDNN: the PyPI package beside us, or a system oneDNN 3.x.
-execute_process(COMMAND ${Python_EXECUTABLE} -c
-  "import importlib.metadata as m; print([f for f in m.files('onednn-devel-cpu-gomp') if str(f).endswith('dnnl-config.cmake')][0].locate().resolve().parent)"
+execute_process(COMMAND ${Python_EXECUTABLE} -c "from importlib.metadata import files
+print(*(file.locate().resolve().parent for file in files('onednn-devel-cpu-gomp') if file.name == 'dnnl-config.cmake'))"
   OUTPUT_VARIABLE pypi_dnnl_DIR OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 if(pypi_dnnl_DIR)
   set(dnnl_DIR ${pypi_dnnl_DIR})

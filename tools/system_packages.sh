@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the build and the tests need of Debian and Ubuntu, where it is missing. Not as root: says what to install.
+# Installs the Debian packages that the build and the tests need and that are missing; not as root, names them.
 # Usage: system_packages.sh PYTHON
 set -euo pipefail
 python=$1
@@ -10,7 +10,8 @@ wanted=()  # Highway would be downloaded, the C++ tests left out, every build st
 command -v g++ > /dev/null || needed+=(g++)
 command -v "$python" > /dev/null || needed+=("$name")
 "$python" -c 'import ensurepip, venv' 2> /dev/null || needed+=("$name-venv")
-"$python" -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2> /dev/null || needed+=("$name-dev")
+"$python" -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2> /dev/null ||
+  needed+=("$name-dev")
 test -e /usr/include/hwy/highway.h || wanted+=(libhwy-dev)
 test -e /usr/include/gtest/gtest.h || wanted+=(libgtest-dev)
 command -v ccache > /dev/null || wanted+=(ccache)

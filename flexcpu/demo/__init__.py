@@ -1,4 +1,4 @@
-"""One program, two devices: trains a network, embeds sentences and takes snapshots on "cpu" and on "flex", and compares.
+"""One program, two devices: trains a network, embeds sentences and takes snapshots on "cpu" and on "flex".
 
     python -m flexcpu.demo [--out FOLDER]
 

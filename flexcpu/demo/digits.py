@@ -70,8 +70,8 @@ def train() -> dict[str, Training]:
     shuffle = torch.Generator().manual_seed(0)
     trainings = {device: Training.start(device) for device in DEVICES}
     data = {device: (train_images.to(device), train_labels.to(device)) for device in DEVICES}
-    columns = (TextColumn("{task.description:>4}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs, loss {task.fields[loss]}"),
-               TimeElapsedColumn())  # fmt: skip
+    loss = TextColumn("epochs, loss {task.fields[loss]}")
+    columns = (TextColumn("{task.description:>4}"), BarColumn(), MofNCompleteColumn(), loss, TimeElapsedColumn())
     with Progress(*columns) as progress:
         bars = {device: progress.add_task(device, total=EPOCHS, loss="") for device in DEVICES}
         for epoch in range(EPOCHS):

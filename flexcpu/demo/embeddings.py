@@ -70,7 +70,13 @@ def largest_difference(results: dict[str, Embeddings]) -> float:
 
 def similarity_table(embeddings: Embeddings) -> Table:
     """Cosines between all sentences; close meanings stand out."""
-    table = Table(box=None, pad_edge=False, collapse_padding=True, title="Cosine similarity, computed on flex", title_justify="left")
+    table = Table(
+        box=None,
+        pad_edge=False,
+        collapse_padding=True,
+        title="Cosine similarity, computed on flex",
+        title_justify="left",
+    )
     table.add_column("")
     for number in range(1, len(SENTENCES) + 1):
         table.add_column(str(number), justify="right")

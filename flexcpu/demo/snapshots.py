@@ -1,4 +1,4 @@
-"""A thousand snapshots of a trained model by copy.deepcopy: on flex they share the model's bytes until one is written."""
+"""Snapshots of a trained model by copy.deepcopy: on flex they share the model's bytes until one is written."""
 
 from __future__ import annotations
 
