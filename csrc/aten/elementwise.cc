@@ -71,12 +71,6 @@ bool may_overlap(const Tensor& out, const Tensor& input) {
   return begin(out) < end(input) && begin(input) < end(out);
 }
 
-bool repeats_elements(const Tensor& tensor) {
-  for (int64_t d = 0; d < tensor.dim(); ++d)
-    if (tensor.stride(d) == 0 && tensor.size(d) > 1) return true;
-  return false;
-}
-
 bool can_write(const Tensor& out, ScalarType common, IntArrayRef sizes, const Tensor& a, const Tensor& b) {
   return is_plain(out, /*cpu_scalar=*/false) && out.sizes() == sizes && c10::canCast(common, out.scalar_type()) &&
          !repeats_elements(out) && !may_overlap(out, a) && !may_overlap(out, b);
@@ -150,7 +144,7 @@ bool compute(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar* alpha,
   plan.elements.compute = device::dtype_of(common);
   if (alpha) {
     if (!takes_alpha(*alpha, plan.elements.compute)) return false;
-    if (!alpha->equal(1)) plan.op = BinaryOp::kAddScaled;
+    if (!alpha->equal(1) || is_complex(plan.elements.compute)) plan.op = BinaryOp::kAddScaled;
   }
   if (plan::refuse_binary(plan.op, plan.elements.compute)) return false;
   if (result.defined() && !can_write(result, common, sizes, a, b)) return false;

@@ -1,4 +1,4 @@
-// fill_ and zero_. As on the CPU, a tensor whose elements overlap may be filled.
+// fill_ and zero_. As on the CPU, scalars may fill a tensor that repeats elements.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/fill_ops.h>
@@ -34,9 +34,12 @@ Tensor& fill_scalar_(Tensor& self, const Scalar& value) {
   return self;
 }
 
+// A copy of `value` to every element: unlike filling with a scalar, no element may be repeated, and torch warns when the
+// imaginary part of a complex number is lost.
 Tensor& fill_tensor_(Tensor& self, const Tensor& value) {
-  if (!is_plain(self, /*cpu_scalar=*/false) || !is_plain(value, /*cpu_scalar=*/true) || value.dim() != 0)
-    return call_fallback<at::_ops::fill__Tensor>::call(self, value);
+  const bool takes = is_plain(self, /*cpu_scalar=*/false) && is_plain(value, /*cpu_scalar=*/true) && value.dim() == 0 &&
+                     !repeats_elements(self) && (self.is_complex() || !value.is_complex());
+  if (!takes) return call_fallback<at::_ops::fill__Tensor>::call(self, value);
   const auto read = [&] {
     const device::Reader src(value);
     return converted(src.data(), src.dtype(), device::dtype_of(self.scalar_type()));

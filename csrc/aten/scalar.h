@@ -26,7 +26,7 @@ inline Value value_of(const c10::Scalar& scalar, DType dtype) {
     case DType::kBF16: return Value::of(scalar.to<c10::BFloat16>());
     case DType::kF32: return Value::of(scalar.to<float>());
     case DType::kF64: return Value::of(scalar.to<double>());
-    case DType::kC32: return Value::of(scalar.to<c10::complex<c10::Half>>());
+    case DType::kC32: return Value::of(c10::complex<c10::Half>(scalar.to<c10::complex<float>>()));
     case DType::kC64: return Value::of(scalar.to<c10::complex<float>>());
     case DType::kC128: return Value::of(scalar.to<c10::complex<double>>());
     case DType::kOther: break;
@@ -57,6 +57,13 @@ inline bool is_plain(const at::Tensor& tensor, bool cpu_scalar) {
   constexpr c10::DispatchKeySet kBits({DispatchKey::Conjugate, DispatchKey::Negative, DispatchKey::ZeroTensor});
   return !keys.has_any(kBits) && tensor.dim() <= layout::kMaxRank &&
          device::dtype_of(tensor.scalar_type()) != DType::kOther;
+}
+
+// Whether elements of an expanded tensor are one.
+inline bool repeats_elements(const at::Tensor& tensor) {
+  for (int64_t d = 0; d < tensor.dim(); ++d)
+    if (tensor.stride(d) == 0 && tensor.size(d) > 1) return true;
+  return false;
 }
 
 }  // namespace flexcpu::aten

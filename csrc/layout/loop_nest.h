@@ -133,6 +133,7 @@ void for_each_block(const LoopNest<N>& nest, const Visit& visit) {
   const int outer = nest.rank > 2 ? nest.rank - 2 : 0;
   for (int d = 0; d < nest.rank; ++d)
     if (nest.extents[d] == 0) return;
+  if (outer == 0) return visit(nest.data);
   auto data = nest.data;
   std::array<int64_t, kMaxRank> index{};
   for (;;) {

@@ -93,8 +93,10 @@ const char* refuse_binary(BinaryOp op, DType compute) {
   if (compute == DType::kOther) return "no rows of this dtype";
   switch (op) {
     case BinaryOp::kAdd:
-    case BinaryOp::kAddScaled:
     case BinaryOp::kSub:
+      if (is_complex(compute)) return "complex numbers are always added scaled";
+      [[fallthrough]];
+    case BinaryOp::kAddScaled:
       if (compute == DType::kU16 || compute == DType::kU32 || compute == DType::kU64)
         return "no addition of u16, u32 and u64";
       if (compute == DType::kBool && op != BinaryOp::kAdd) return "no subtraction and no scaling of bools";

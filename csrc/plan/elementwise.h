@@ -61,6 +61,7 @@ struct BinaryPlan {
 };
 
 // Null if rows of `compute` exist for `op`, else the reason why not. Where PyTorch's CPU device refuses, so does this.
+// Complex sums are always kAddScaled: the CPU device multiplies by a complex 1 or -1, which turns infinities into NaNs.
 const char* refuse_binary(BinaryOp op, DType compute);
 
 }  // namespace flexcpu::plan

@@ -90,6 +90,17 @@ struct ComplexAddScaled {
   }
 };
 
+// The same with every real operation rounded to f16, as the CPU device adds c32.
+struct ComplexHalfAddScaled {
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE V apply(D d, V a, V b, V alpha) {
+    const auto round = [d](V x) HWY_ATTR { return WidenF16(d, NarrowToF16(d, x)); };
+    const V by_real = round(hn::Mul(hn::DupEven(alpha), b));
+    const V by_imaginary = round(hn::Mul(hn::DupOdd(alpha), swap_parts(d, b)));
+    return hn::Add(a, round(hn::OddEven(hn::Add(by_real, by_imaginary), hn::Sub(by_real, by_imaginary))));
+  }
+};
+
 // Smith's division: scaled by the larger part of the divisor. Division by zero divides both parts by +0.
 struct ComplexDiv {
   template <class D, class V = hn::Vec<D>>

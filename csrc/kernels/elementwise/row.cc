@@ -122,14 +122,13 @@ Row floating_row(BinaryOp op, BinaryForm form) {
 
 template <typename T>
 Row complex_row(BinaryOp op, BinaryForm form) {
+  using Scaled = std::conditional_t<std::is_same_v<T, hwy::float16_t>, ComplexHalfAddScaled, ComplexAddScaled>;
   switch (op) {
-    case BinaryOp::kAdd: return of_form<Add, T, 2>(form);
-    case BinaryOp::kSub: return of_form<Sub, T, 2>(form);
     case BinaryOp::kMul: return of_form<ComplexMul, T, 2>(form);
     case BinaryOp::kDiv: return of_form<ComplexDiv, T, 2>(form);
-    case BinaryOp::kAddScaled: return of_form<ComplexAddScaled, T, 2>(form);
+    case BinaryOp::kAddScaled: return of_form<Scaled, T, 2>(form);
+    default: return nullptr;
   }
-  return nullptr;
 }
 
 Row select_row(BinaryOp op, DType dtype, BinaryForm form) {

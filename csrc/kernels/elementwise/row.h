@@ -24,8 +24,8 @@ enum class BinaryForm : uint8_t {
 // Aliasing: dst may be a, b or both, element by element; otherwise apart.
 // NaN: as IEEE arithmetic gives it. Complex products and quotients are those of the textbook formula and of Smith's, without
 //       recovery of infinities, as on PyTorch's CPU device.
-// Error: each real operation is rounded once, for f16 and bf16 all of op at once; a + alpha * b is fused where the
-//        instruction set can.
+// Error: each real operation is rounded once, for f16 and bf16 all of op at once; a + alpha * b of real numbers is fused
+//        where the instruction set can. c32: products are rounded once, in a + alpha * b every real operation is.
 // Cost: one load an input and one store an element.
 Row binary_row(plan::BinaryOp op, DType dtype, BinaryForm form);
 
