@@ -12,7 +12,9 @@ import warnings
 import pytest
 import torch
 
-import flexcpu  # noqa: F401
+import flexcpu
+
+pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 
 BOOL = [torch.bool]
 INTS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
@@ -66,7 +68,8 @@ class Outcome:
                 self.value = run(device)
             except Exception as e:
                 self.error = e
-        self.warnings = [str(w.message) for w in caught]
+        # Allocation warns of complex32; that is not the ops' business.
+        self.warnings = [str(w.message) for w in caught if "ComplexHalf" not in str(w.message)]
 
 
 def text_of(error):
