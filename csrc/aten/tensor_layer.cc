@@ -83,17 +83,28 @@ void grow_storage(const Tensor& self) {
   if (needed > storage->nbytes()) device::resize(storage, needed);
 }
 
-const Tensor& resize_(const Tensor& self, IntArrayRef sizes, optional<MemoryFormat> memory_format) {
-  at::detail::check_size_nonnegative(sizes);
-  const size_t old_nbytes = self.storage().nbytes();
+// Sets sizes and strides and grows the storage to them. What cannot be had leaves the tensor as it was.
+void set_sizes_and_grow(const Tensor& self, IntArrayRef sizes, at::OptionalIntArrayRef strides,
+                        optional<MemoryFormat> memory_format, int64_t offset) {
   auto* impl = self.unsafeGetTensorImpl();
-  at::native::resize_impl_cpu_(impl, sizes, /*stride=*/std::nullopt, /*resize_storage=*/false);
-  if (memory_format) {
-    TORCH_CHECK(*memory_format != MemoryFormat::Preserve, "Unsupported memory format", *memory_format);
-    impl->empty_tensor_restride(*memory_format);
+  const auto old_sizes = self.sizes().vec(), old_strides = self.strides().vec();
+  const int64_t old_offset = self.storage_offset();
+  try {
+    impl->set_storage_offset(offset);
+    at::native::resize_impl_cpu_(impl, sizes, strides, /*resize_storage=*/false);
+    if (memory_format) impl->empty_tensor_restride(*memory_format);
+    grow_storage(self);
+  } catch (...) {
+    impl->set_sizes_and_strides(old_sizes, old_strides, old_offset);
+    throw;
   }
-  grow_storage(self);
-  if (fills_uninitialized()) [[unlikely]] at::native::fill_resize_deterministic_(self, static_cast<int64_t>(old_nbytes));
+}
+
+const Tensor& resize_(const Tensor& self, IntArrayRef sizes, optional<MemoryFormat> memory_format) {
+  TORCH_CHECK(memory_format != MemoryFormat::Preserve, "Unsupported memory format", *memory_format);
+  const auto old_nbytes = static_cast<int64_t>(self.storage().nbytes());
+  set_sizes_and_grow(self, sizes, /*strides=*/std::nullopt, memory_format, self.storage_offset());
+  if (fills_uninitialized()) [[unlikely]] at::native::fill_resize_deterministic_(self, old_nbytes);
   return self;
 }
 
@@ -101,11 +112,8 @@ const Tensor& resize_(const Tensor& self, IntArrayRef sizes, optional<MemoryForm
 
 Tensor& set_storage(Tensor& self, at::Storage source, int64_t offset, IntArrayRef sizes, IntArrayRef strides) {
   at::native::checkSetStorage(self, std::move(source), offset, sizes, strides);
-  auto* impl = self.unsafeGetTensorImpl();
-  impl->set_storage_offset(offset);
-  at::OptionalIntArrayRef given = strides.data() != nullptr ? at::OptionalIntArrayRef(strides) : std::nullopt;
-  at::native::resize_impl_cpu_(impl, sizes, given, /*resize_storage=*/false);
-  grow_storage(self);
+  const auto given = strides.data() != nullptr ? at::OptionalIntArrayRef(strides) : std::nullopt;
+  set_sizes_and_grow(self, sizes, given, /*memory_format=*/std::nullopt, offset);
   return self;
 }
 
