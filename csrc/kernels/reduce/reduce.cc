@@ -160,11 +160,24 @@ void Reduction::add_chunk(std::byte* accumulators, const Tile& tile, const layou
   }
 }
 
+void divide(double* sums, int64_t count, double divisor) {
+  for (int64_t i = 0; i < count; ++i) sums[i] /= divisor;
+}
+
+// A complex quotient, by divisor + 0i: as on the CPU, one infinite part makes the other NaN.
+void divide_pairs(double* sums, int64_t count, double divisor) {
+  for (int64_t i = 0; i < count; ++i) {
+    const double real = sums[2 * i], imaginary = sums[2 * i + 1];
+    sums[2 * i] = (real + imaginary * 0.0) / divisor;
+    sums[2 * i + 1] = (imaginary - real * 0.0) / divisor;
+  }
+}
+
 // From sums to outputs.
 void Reduction::finish(std::byte* accumulators, const Tile& tile) const {
   if (plan_.is_mean) {
     auto* sums = reinterpret_cast<double*>(accumulators);
-    for (int64_t i = 0; i < tile.length * parts_; ++i) sums[i] /= static_cast<double>(plan_.count());
+    (parts_ == 2 ? divide_pairs : divide)(sums, tile.length, static_cast<double>(plan_.count()));
   }
   const int64_t dst_size = size_of(plan_.dst_dtype);
   const int64_t stride = plan_.outputs.strides[0][plan_.outputs.rank - 1] * dst_size;
