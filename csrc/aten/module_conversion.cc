@@ -7,29 +7,19 @@
 namespace flexcpu::aten {
 namespace {
 
-// Between flex and the devices that torch itself lets share a class of tensor. All of these use one class of tensor for one
-// functionality (dense, sparse, compressed sparse).
+// Dense tensors of these are all plain TensorImpls. (Sparse ones may not change their device: their class checks by itself.)
 constexpr c10::DispatchKeySet kBackends{c10::BackendComponent::PrivateUse1Bit, c10::BackendComponent::CPUBit,
                                         c10::BackendComponent::CUDABit, c10::BackendComponent::XPUBit};
 
-bool both_have(c10::DispatchKeySet a, c10::DispatchKeySet b, c10::DispatchKey functionality) {
-  const c10::DispatchKeySet wanted(functionality);
-  return a.has_any(wanted) && b.has_any(wanted) && a.has_any(kBackends) && b.has_any(kBackends);
+bool is_dense(c10::DispatchKeySet keys) {
+  return keys.has_any(c10::DispatchKeySet(c10::DispatchKey::Dense)) && keys.has_any(kBackends);
 }
 
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
-  const c10::DispatchKeySet a = self.key_set(), b = from.key_set();
-  return a == b || both_have(a, b, c10::DispatchKey::Dense) || both_have(a, b, c10::DispatchKey::Sparse) ||
-         both_have(a, b, c10::DispatchKey::SparseCsr);
+  return self.key_set() == from.key_set() || (is_dense(self.key_set()) && is_dense(from.key_set()));
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
-}
-TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
-  m.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
-}
-TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   m.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
 

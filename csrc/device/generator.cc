@@ -25,8 +25,9 @@ class FlexGenerator final : public c10::GeneratorImpl {
     locked([&] { seed = inner_.seed(); });
     return seed;
   }
-  void set_offset(uint64_t offset) override { inner_.set_offset(offset); }
-  uint64_t get_offset() const override { return inner_.get_offset(); }
+  // A Mersenne Twister has no offset; pickling a device's generator asks for one.
+  void set_offset(uint64_t offset) override { TORCH_CHECK(offset == 0, "flex generators have no offset"); }
+  uint64_t get_offset() const override { return 0; }
   void set_state(const c10::TensorImpl& state) override {
     locked([&] { inner_.unsafeGetGeneratorImpl()->set_state(state); });
   }

@@ -58,6 +58,7 @@ from .selection import (
 from .streams import Event, Stream, StreamContext, current_stream, default_stream, set_stream, stream
 
 default_generators = (_C.default_generator(),)
+_initialized = True  # torch.utils.checkpoint asks, before it saves the random state
 
 __all__ = [
     "Event",
