@@ -12,10 +12,11 @@ namespace {
 constexpr int kDst = 0, kSrc = 1;
 
 struct ReduceTuning {
-  // Elements of a horizontal leaf: 8 vectors of at least 2 lanes leave chains of at most 64 additions.
-  static constexpr int64_t kLeaf = 1024;
-  // Rows of a vertical leaf, added up as a tree.
+  // Elements of a horizontal leaf: 8 vectors of 4 lanes leave chains of 64 additions.
+  static constexpr int64_t kLeaf = 2048;
+  // Rows of a vertical leaf, which are added up as trees of eight: one tree, or where the rows are short a chain of them.
   static constexpr int64_t kLeafRows = 8;
+  static constexpr int64_t kLeafShortRows = 64;
   // Leaves of a chunk, added one after the other.
   static constexpr int64_t kLeavesPerChunk = 64;
   // Outputs of a tile: horizontal ones share the cost of being stored, vertical ones have accumulators that stay in L1.
@@ -98,6 +99,10 @@ void cut_into_chunks(ReducePlan& plan) {
   for (int outer = 0; outer < d; ++outer) plan.chunks *= std::max<int64_t>(1, reduced.extents[outer]);
 }
 
+int64_t tile_elements(const ReducePlan& plan) {
+  return std::min(ReduceTuning::kLeaf, kReduceTileBytes / std::max(size_of(plan.src_dtype), size_of(plan.element)));
+}
+
 int64_t tile_for(int64_t outputs, int team, int64_t smallest, int64_t largest) {
   const int64_t share = parallel::divide_up(parallel::divide_up(outputs, team), smallest) * smallest;
   return std::clamp(share, smallest, largest);
@@ -106,10 +111,11 @@ int64_t tile_for(int64_t outputs, int team, int64_t smallest, int64_t largest) {
 void plan_horizontal(ReducePlan& plan) {
   const layout::LoopNest<1>& reduced = plan.reduced;
   const int columns = reduced.rank - 1;
-  plan.leaf_columns = std::clamp<int64_t>(reduced.extents[columns], 1, ReduceTuning::kLeaf);
-  plan.leaf_rows = ReduceTuning::kLeaf / plan.leaf_columns;
   plan.through_tile = plan.through_tile || reduced.strides[0][columns] != 1 ||
-                      (plan.leaf_columns < ReduceTuning::kShortestRow && reduced.extents[columns - 1] > 1);
+                      (reduced.extents[columns] < ReduceTuning::kShortestRow && reduced.extents[columns - 1] > 1);
+  const int64_t leaf = plan.through_tile ? tile_elements(plan) : ReduceTuning::kLeaf;
+  plan.leaf_columns = std::clamp<int64_t>(reduced.extents[columns], 1, leaf);
+  plan.leaf_rows = leaf / plan.leaf_columns;
   plan.tile_outputs =
       tile_for(plan.outputs.extents[plan.outputs.rank - 1], plan.team, 1, ReduceTuning::kHorizontalTile);
   cut_into_chunks(plan);
@@ -118,12 +124,13 @@ void plan_horizontal(ReducePlan& plan) {
 void plan_vertical(ReducePlan& plan) {
   const layout::LoopNest<2>& outputs = plan.outputs;
   const int columns = outputs.rank - 1;
-  plan.leaf_rows = ReduceTuning::kLeafRows;
+  const int64_t width = outputs.extents[columns];
   plan.through_tile = plan.through_tile || outputs.strides[kSrc][columns] != 1;
-  const int64_t widest = std::max(size_of(plan.src_dtype), size_of(plan.element));
-  const int64_t fits = plan.through_tile ? kReduceTileBytes / (plan.leaf_rows * widest) : ReduceTuning::kVerticalTile;
-  const int64_t largest = std::min(fits, ReduceTuning::kVerticalTile);
-  plan.tile_outputs = tile_for(outputs.extents[columns], plan.team, ReduceTuning::kSmallestVerticalTile, largest);
+  const bool is_narrow = width < ReduceTuning::kSmallestVerticalTile && !plan.through_tile;
+  plan.leaf_rows = is_narrow ? ReduceTuning::kLeafShortRows : ReduceTuning::kLeafRows;
+  const int64_t fits = plan.through_tile ? tile_elements(plan) / plan.leaf_rows : ReduceTuning::kVerticalTile;
+  plan.tile_outputs = tile_for(width, plan.team, ReduceTuning::kSmallestVerticalTile,
+                               std::min(fits, ReduceTuning::kVerticalTile));
   plan.leaf_columns = plan.tile_outputs;
   cut_into_chunks(plan);
 }

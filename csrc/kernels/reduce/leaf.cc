@@ -22,8 +22,8 @@ struct Bool {
 template <typename T>
 constexpr bool kIsHalf = std::is_same_v<T, hwy::float16_t> || std::is_same_v<T, hwy::bfloat16_t>;
 
-// How values of T in memory are added: the lanes that hold them within a leaf, and the accumulators. A leaf has 1024
-// values at most, so those of 8 and 16 bits fit 32-bit lanes.
+// How values of T in memory are added: the lanes that hold them within a leaf, and the accumulators. A leaf has so few
+// values that the sum of those of 8 and 16 bits fits 32-bit lanes.
 template <typename T>
 struct Sum {
   using Lane = std::conditional_t<
@@ -86,27 +86,33 @@ HWY_INLINE hn::Vec<D> add_rows(D d, const T* src, int64_t stride, Count... n) {
   }
 }
 
-template <int kRows, typename T>
-HWY_INLINE void add_columns_of_rows(typename Sum<T>::Accumulator* accumulators, const std::byte* rows, const Leaf& leaf) {
-  const hn::ScalableTag<typename Sum<T>::Lane> d;
-  const int64_t lanes = hn::Lanes(d);
-  const auto* src = reinterpret_cast<const T*>(rows);
-  int64_t c = 0;
-  for (; c + lanes <= leaf.columns; c += lanes)
-    add_lanes(d, add_rows<kRows>(d, src + c, leaf.row_stride), accumulators + c);
-  const int64_t left = leaf.columns - c;
-  if (left) add_lanes(d, add_rows<kRows>(d, src + c, leaf.row_stride, left), accumulators + c, left);
+// The sum of one vector from every row, eight rows at a time.
+template <class D, typename T, typename... Count>
+HWY_INLINE hn::Vec<D> add_all_rows(D d, const T* src, const Leaf& leaf, Count... n) {
+  const auto* row = reinterpret_cast<const std::byte*>(src);
+  const auto add = [&]<int kRows>(hn::Vec<D> sum) HWY_ATTR {
+    sum = hn::Add(sum, add_rows<kRows>(d, reinterpret_cast<const T*>(row), leaf.row_stride, n...));
+    row += kRows * leaf.row_stride;
+    return sum;
+  };
+  auto sum = hn::Zero(d);
+  for (int64_t left = leaf.rows; left >= 8; left -= 8) sum = add.template operator()<8>(sum);
+  if (leaf.rows & 4) sum = add.template operator()<4>(sum);
+  if (leaf.rows & 2) sum = add.template operator()<2>(sum);
+  if (leaf.rows & 1) sum = add.template operator()<1>(sum);
+  return sum;
 }
 
 template <typename T>
 void add_columns(void* accumulators, const Leaf& leaf) {
+  const hn::ScalableTag<typename Sum<T>::Lane> d;
+  const int64_t lanes = hn::Lanes(d);
   auto* sums = static_cast<typename Sum<T>::Accumulator*>(accumulators);
-  const std::byte* row = leaf.src;
-  int64_t left = leaf.rows;
-  for (; left >= 8; left -= 8, row += 8 * leaf.row_stride) add_columns_of_rows<8, T>(sums, row, leaf);
-  if (left & 4) add_columns_of_rows<4, T>(sums, row, leaf), row += 4 * leaf.row_stride;
-  if (left & 2) add_columns_of_rows<2, T>(sums, row, leaf), row += 2 * leaf.row_stride;
-  if (left & 1) add_columns_of_rows<1, T>(sums, row, leaf);
+  const auto* src = reinterpret_cast<const T*>(leaf.src);
+  int64_t c = 0;
+  for (; c + lanes <= leaf.columns; c += lanes) add_lanes(d, add_all_rows(d, src + c, leaf), sums + c);
+  const int64_t left = leaf.columns - c;
+  if (left) add_lanes(d, add_all_rows(d, src + c, leaf, left), sums + c, left);
 }
 
 template <typename T, int kParts>

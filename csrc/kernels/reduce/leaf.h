@@ -8,7 +8,7 @@
 
 namespace flexcpu::kernels {
 
-// Rows of contiguous values; the stride counts bytes.
+// Rows of contiguous values, 2^15 of them at most in a sum; the stride counts bytes.
 struct Leaf {
   const std::byte* src;
   int64_t row_stride;
@@ -20,7 +20,7 @@ struct Leaf {
 using AddLeaf = void (*)(void* accumulators, const Leaf& leaf);
 
 // Adds column c to accumulator c. The values of complex columns lie side by side: a leaf has twice as many.
-// Error: the rows are added up as a tree, eight at a time.
+// Error: a chain of rows / 8 additions of trees of eight rows.
 AddLeaf column_adder(DType real);
 
 // Adds all values to one accumulator; with `in_pairs` those at even and odd columns to two, and columns is even.

@@ -153,6 +153,13 @@ void Reduction::add_horizontal(std::byte* accumulators, const layout::LoopNest<1
 void Reduction::add_chunk(std::byte* accumulators, const Tile& tile, const layout::LoopNest<1>& chunk) const {
   if (is_vertical_) return add_vertical(accumulators, tile.src, tile.length, chunk);
   const int64_t stride = plan_.outputs.strides[1][plan_.outputs.rank - 1] * src_size_;
+  const layout::Block<1> inner = layout::inner_block(chunk);
+  if (chunk.rank == 2 && inner.rows <= plan_.leaf_rows && inner.columns <= plan_.leaf_columns) {
+    for (int64_t i = 0; i < tile.length; ++i)
+      add_block(accumulators + i * accumulator_size_, chunk.data[0] + i * stride, inner.rows, inner.columns,
+                inner.row_stride[0] * src_size_, inner.column_stride[0] * src_size_);
+    return;
+  }
   layout::LoopNest<1> of_output = chunk;
   for (int64_t i = 0; i < tile.length; ++i) {
     add_horizontal(accumulators + i * accumulator_size_, of_output);

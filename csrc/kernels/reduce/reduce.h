@@ -8,11 +8,11 @@ namespace flexcpu::kernels {
 //
 // Dtypes: src any; element any but bool; dst any, converted from the accumulator by the rules of kernels/copy/cast.h.
 //         Integers and bools are added in i64, with wraparound. Floats are added in f32 (f64: in f64) within a leaf of at
-//         most 1024 elements, leaves in f64; the result is rounded to dst once.
+//         most 2048 elements, leaves in f64; the result is rounded to dst once.
 // Layouts: any signed strides of src, zeros included; any of dst that repeat no output.
 // Aliasing: none.
 // NaN: an output with a NaN, or infinities of both signs, among its elements is NaN.
-// Error: at most about 40 roundings along an element's way through a leaf, in practice one or two units in the last place
+// Error: at most about 70 roundings along an element's way through a leaf, in practice one or two units in the last place
 //        of the sum of magnitudes; for f64 64 + log2(chunks) more. Bits do not depend on the number of threads, but on
 //        the layout and the instruction set. An empty sum is 0, an empty mean NaN.
 // Cost: one read of src, in the order in which it lies in memory where that is possible. Chunks take outputs x chunks
