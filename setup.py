@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -33,28 +32,14 @@ class CMakeBuild(build_ext):
         # An isolated build's paths are gone at the next one: its folder must not be reused.
         isolated = "" if Path(sys.prefix) in Path(torch.locate_file("")).parents else "-isolated"
         folder = ROOT / "build" / f"{sys.implementation.cache_tag}-torch{torch.version}{isolated}"
-        configure = [
-            "cmake",
-            "-S",
-            ROOT,
-            "-B",
-            folder,
-            "-G",
-            "Ninja",
-            "-DCMAKE_BUILD_TYPE=Release",
-            f"-DPython_EXECUTABLE={sys.executable}",
-            f"-DFLEXCPU_EXTRA_RPATH={self._extra_rpath()}",
-        ]
+        configure = ["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"]
+        configure.append(f"-DPython_EXECUTABLE={sys.executable}")
         if isolated:
             configure.append("--fresh")
         out = ROOT if self.editable_mode else Path(self.build_lib).resolve()
         subprocess.check_call(configure)
         subprocess.check_call(["cmake", "--build", folder, "--target", "flexcpu_extension"])
         subprocess.check_call(["cmake", "--install", folder, "--prefix", out, "--component", "python"])
-
-    def _extra_rpath(self):
-        """Editable, the module stays here, away from the libraries that pip puts into the environment."""
-        return os.path.join(sysconfig.get_path("data"), "lib") if self.editable_mode else ""
 
 
 setup(ext_modules=[Extension("flexcpu._C", [])], cmdclass={"build": CleanBuild, "build_ext": CMakeBuild})
