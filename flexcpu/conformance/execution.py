@@ -1,0 +1,48 @@
+"""Runs a function and keeps all that it shows: its value, or its exception, its warnings, and whether it drew numbers."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+
+@dataclass
+class Outcome:
+    value: Any = None
+    error: Exception | None = None
+    warnings: list[tuple[str, str]] = field(default_factory=list)  # category, text
+    random: bool = False  # the CPU generator moved
+
+
+def execute(function: Callable[[], Any], seed: int) -> Outcome:
+    outcome = Outcome()
+    torch.manual_seed(seed)
+    before = torch.default_generator.get_state()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            outcome.value = function()
+        except Exception as error:  # any failure is a result here
+            outcome.error = error.with_traceback(None)
+    outcome.warnings = [(w.category.__name__, str(w.message)) for w in caught]
+    outcome.random = not torch.equal(before, torch.default_generator.get_state())
+    return outcome
+
+
+# A message may name its device, and where in the sources it was raised.
+_DEVICE = re.compile(r"\b(flex(:\d+)?|cpu(:\d+)?|privateuse1|privateuseone)\b", re.IGNORECASE)
+_ORIGIN = re.compile(r" \(Triggered internally at [^)]*\)| at \"?/\S+:\d+")
+
+
+def without_device(text: str) -> str:
+    """A message with the device's name and the place in the sources taken out: what must be the same on two devices."""
+    return _DEVICE.sub("<device>", _ORIGIN.sub("", text)).strip()
+
+
+def describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -1,0 +1,287 @@
+"""The checks on op_db. Each runs the same samples on copies for the CPU and for the device and compares all that shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import compress
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from . import layouts
+from .compare import Tolerance, difference, same_bits, tensors
+from .databases import RANDOM, UNINITIALIZED, op_name, spread
+from .devices import Device, Transfer, to_host
+from .distribution import distribution_difference
+from .execution import Outcome, describe, execute
+from .results import Result
+
+Sample = tuple[Any, tuple, dict]  # input, args, kwargs
+
+
+class OpSubject:
+    """One op in one dtype: its samples, generated once, and its tolerance."""
+
+    def __init__(self, info, dtype: torch.dtype | None, device: Device, progress: Callable[[int], None]):
+        self.info = info
+        self.name = op_name(info)
+        self.dtype = dtype
+        self.device = device
+        self.progress = progress
+        self.tolerance = Tolerance(info, dtype)
+        self.values = self.name not in UNINITIALIZED
+        self._samples: dict[bool, list] = {}
+
+    def all_samples(self, requires_grad: bool) -> list:
+        if requires_grad not in self._samples:
+            self._samples[requires_grad] = list(self.info.sample_inputs("cpu", self.dtype, requires_grad=requires_grad))
+        return self._samples[requires_grad]
+
+    def samples(self, result: Result, cap: int, requires_grad: bool = False) -> Iterator[tuple[int, Any]]:
+        """At most `cap` samples, each counted as executed, with the position in the database's list."""
+        found = list(enumerate(self.all_samples(requires_grad)))
+        chosen = spread(found, cap)
+        result.capped_from = len(found) if len(chosen) < len(found) else 0
+        for index, sample in chosen:
+            self.progress(index)
+            yield index, sample
+
+    def run(self, result: Result, where: str, call: Callable[[Sample], Any], source: Any) -> Outcome:
+        """Runs `call` on a copy of `source` for the CPU and on one for the device, and compares. Returns the CPU's outcome."""
+        result.samples += 1
+        ours, theirs = Transfer(self.device.name)(source), Transfer("cpu")(source)
+        expected = execute(lambda: call(theirs), seed=0)
+        actual = execute(lambda: self.device.invoke(call, ours), seed=0)
+        operands = (theirs, ours)
+        if expected.error is not None:
+            operands = _without_resized(theirs, ours, source)
+        result.compare(where, expected, actual, operands, self.tolerance, self.device.name, values=self.values)
+        return expected
+
+    def call(self, operands: Sample) -> Any:
+        return self.info(operands[0], *operands[1], **operands[2])
+
+    def call_inplace(self, operands: Sample) -> Any:
+        return self.info.inplace_variant(operands[0], *operands[1], **operands[2])
+
+
+def operands_of(sample) -> Sample:
+    return sample.input, sample.args, sample.kwargs
+
+
+def _without_resized(theirs: Any, ours: Any, source: Any) -> tuple[list, list]:
+    """The operands of a call that the CPU rejected, but for those that it had resized before: nobody wrote their elements."""
+    kept = [t.shape == was.shape for t, was in zip(tensors(theirs), tensors(source))]
+    return list(compress(tensors(theirs), kept)), list(compress(tensors(ours), kept))
+
+
+def forward(subject: OpSubject, result: Result, cap: int) -> None:
+    """Values, dtypes, shapes, strides, aliasing, warnings and errors of every sample, and which of them ran natively."""
+    for index, sample in subject.samples(result, cap):
+        subject.device.reset_fallbacks()
+        expected = subject.run(result, f"sample {index}", subject.call, operands_of(sample))
+        fallen = [name for name, count in subject.device.fallbacks().items() if count]
+        result.native_samples += not fallen
+        result.fallbacks.update(fallen)
+        if expected.random and subject.name not in RANDOM:
+            raise RuntimeError(f"{subject.name} draws random numbers: add it to RANDOM in databases.py")
+
+
+def backward(subject: OpSubject, result: Result, cap: int) -> None:
+    """Gradients of all operands for gradients of ones and for random ones; through the in-place variant too."""
+    for index, sample in subject.samples(result, cap, requires_grad=True):
+
+        def gradients(operands: Sample, call=subject.call, process=sample.output_process_fn_grad) -> Any:
+            outputs = [t for t in tensors(process(call(operands))) if t.requires_grad]
+            inputs = [t for t in tensors(operands) if t.requires_grad]
+            found = []
+            for make in (torch.ones_like, _seeded_like) if outputs else ():
+                found.append(torch.autograd.grad(outputs, inputs, [make(t) for t in outputs], retain_graph=True, allow_unused=True))
+            return [t.detach() for t in outputs], found
+
+        def gradients_inplace(operands: Sample, gradients=gradients) -> Any:
+            changed = operands[0].clone()
+            call = lambda o: subject.info.inplace_variant(changed, *o[1], **o[2])  # noqa: E731
+            return gradients(operands, call)
+
+        operands = operands_of(sample)
+        subject.run(result, f"sample {index}", gradients, operands)
+        if subject.info.inplace_variant and subject.info.supports_inplace_autograd and isinstance(sample.input, torch.Tensor):
+            subject.run(result, f"sample {index} in-place", gradients_inplace, operands)
+
+
+def _seeded_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Random numbers that do not depend on the device."""
+    generator = torch.Generator().manual_seed(tensor.numel())
+    wide = torch.complex64 if tensor.is_complex() else torch.float32
+    values = torch.randn(tensor.shape, generator=generator, dtype=wide).to(tensor.dtype)
+    return values.to(tensor.device)
+
+
+def out(subject: OpSubject, result: Result, cap: int) -> None:
+    """out= of every kind that callers have at hand, the forbidden ones included."""
+
+    def call(operands: tuple[Sample, Any]) -> Any:
+        (first, args, kwargs), given = operands
+        return subject.info(first, *args, **kwargs, out=given)
+
+    for index, sample in subject.samples(result, cap):
+        operands = operands_of(sample)
+        plain = execute(lambda: subject.call(Transfer("cpu")(operands)), 0)
+        results = [plain.value] if isinstance(plain.value, torch.Tensor) else plain.value
+        if plain.error is not None or not isinstance(results, (tuple, list)):
+            continue
+        if not all(isinstance(t, torch.Tensor) and t.layout == torch.strided for t in results):
+            continue
+        for kind, made, changed in layouts.out_tensors(results, operands):
+            given = made[0] if isinstance(plain.value, torch.Tensor) else tuple(made)
+            subject.run(result, f"sample {index} out={kind}", call, (changed, given))
+
+
+def inplace(subject: OpSubject, result: Result, cap: int) -> None:
+    """The in-place variant on a tensor of its own, on a part of a larger one, and on one that overlaps itself."""
+    for index, sample in subject.samples(result, cap):
+        if not isinstance(sample.input, torch.Tensor) or sample.input.layout != torch.strided:
+            continue
+        operands = operands_of(sample)
+        for kind, changed in layouts.inplace_operands(sample.input):
+            subject.run(result, f"sample {index} {kind}", subject.call_inplace, (changed, *operands[1:]))
+
+
+def strided(subject: OpSubject, result: Result, cap: int) -> None:
+    """The operands in every other layout: transposed, stepped, at an offset, expanded, with conj and neg bits."""
+    for index, sample in subject.samples(result, cap):
+        operands = operands_of(sample)
+        for kind, arrange in layouts.LAYOUTS.items():
+            changed = layouts.arranged(operands, arrange)
+            if changed is not None:
+                subject.run(result, f"sample {index} {kind}", subject.call, changed)
+
+
+def unclaimed(subject: OpSubject, result: Result, cap: int) -> None:
+    """Dtypes that the database does not claim: rejected as the CPU rejects them, or equal where it takes them after all."""
+    try:
+        subject.all_samples(False)
+    except Exception:  # nothing to run: the database cannot make samples of this dtype, whatever the device
+        return
+    for index, sample in subject.samples(result, cap):
+        subject.run(result, f"sample {index}", subject.call, operands_of(sample))
+
+
+def errors(subject: OpSubject, result: Result, cap: int) -> None:
+    """The database's error inputs: the exception's type, and its text except where it names the device."""
+    for index, error_input in enumerate(subject.info.error_inputs("cpu")):
+        subject.progress(index)
+        subject.run(result, f"error input {index}", subject.call, operands_of(error_input.sample_input))
+
+
+def random(subject: OpSubject, result: Result, cap: int) -> None:
+    """Reproducible for a seed, different for another where the CPU's are, and of the CPU's distribution."""
+    for index, sample in subject.samples(result, cap):
+        operands = operands_of(sample)
+
+        def on_cpu(seed: int) -> Outcome:
+            given = Transfer("cpu")(operands)
+            return execute(lambda: subject.call(given), seed)
+
+        def on_device(seed: int) -> Outcome:
+            given = Transfer(subject.device.name)(operands)
+            outcome = execute(lambda: subject.device.invoke(subject.call, given), seed)
+            outcome.value = tree_map(lambda t: to_host(t) if isinstance(t, torch.Tensor) else t, outcome.value)
+            return outcome
+
+        first = on_cpu(1)
+        if first.error is not None or not first.random:
+            continue
+        result.samples += 1
+        once, again, other = on_device(1), on_device(1), on_device(2)
+        failed = once.error or again.error or other.error
+        if failed is not None:
+            found = f"raises {describe(failed)}"
+        elif not _all_equal(again.value, once.value):
+            found = "two draws of one seed differ"
+        elif _all_equal(once.value, other.value) and not _all_equal(first.value, on_cpu(2).value):
+            found = "draws of two seeds are equal"
+        else:
+            found = distribution_difference(lambda seed: on_cpu(seed).value, lambda seed: on_device(seed).value)
+        if found:
+            result.differs(f"sample {index}", found)
+
+
+def _all_equal(a: Any, b: Any) -> bool:
+    return difference(a, b, Tolerance(), None) is None
+
+
+def shared(subject: OpSubject, result: Result, cap: int) -> None:
+    """Every operand has a clone that watches it: an op must not change the clone, nor end the sharing if it only reads;
+    and writes to clones and results must not be seen elsewhere."""
+    for index, sample in subject.samples(result, cap):
+        operands = operands_of(sample)
+        _with_peers(subject, result, f"sample {index}", subject.call, operands)
+        if subject.info.inplace_variant and isinstance(sample.input, torch.Tensor):
+            _with_peers(subject, result, f"sample {index} in-place", subject.call_inplace, operands)
+    if subject.info.supports_autograd and subject.dtype in subject.info.supported_backward_dtypes("cpu"):
+        for index, sample in subject.samples(result, cap, requires_grad=True):
+
+            def gradients(operands: Sample, process=sample.output_process_fn_grad) -> Any:
+                outputs = [t for t in tensors(process(subject.call(operands))) if t.requires_grad]
+                inputs = [t for t in tensors(operands) if t.requires_grad]
+                return torch.autograd.grad(outputs, inputs, [torch.ones_like(t) for t in outputs], allow_unused=True)
+
+            _with_peers(subject, result, f"sample {index} backward", gradients, operands_of(sample))
+
+
+def _with_peers(subject: OpSubject, result: Result, where: str, call: Callable[[Sample], Any], source: Sample) -> None:
+    device = subject.device
+    result.samples += 1
+    ours, theirs = Transfer(device.name)(source), Transfer("cpu")(source)
+    watched = [t for t in _distinct(ours) if t.layout == torch.strided]
+    counterparts = [t for t in _distinct(theirs) if t.layout == torch.strided]
+    before = [t.detach().clone() for t in counterparts]
+    versions = [t._version for t in counterparts]
+    peers = [device.clone(t) for t in watched]
+    shares = [device.shares(t, peer) for t, peer in zip(watched, peers)]
+    if device.counts_sharing:
+        for t, peer, share in zip(watched, peers, shares):
+            if t.numel() and t.is_contiguous() and t.untyped_storage().nbytes() == t.nbytes and not share:
+                result.differs(where, "a clone of a dense tensor does not share its bytes")
+                return
+
+    expected = execute(lambda: call(theirs), 0)
+    actual = execute(lambda: device.invoke(call, ours), 0)
+    for peer, value in zip(peers, before):
+        if not same_bits(peer, value):
+            result.differs(where, "the clone of an operand was changed")
+            return
+    for t, peer, share, counterpart, value, version in zip(watched, peers, shares, counterparts, before, versions):
+        if share and counterpart._version == version and same_bits(counterpart, value):
+            result.peers += 1
+            result.peers_kept += device.shares(t, peer)
+
+    # Writes must stay where they are made: a clone's in the clone, a result's in it and in what the CPU says it aliases.
+    for peer in peers:
+        peer.fill_(1)
+    same = result.compare(where, expected, actual, (theirs, ours), subject.tolerance, device.name, values=subject.values)
+    if same and expected.error is None:
+        for t, counterpart in zip(_distinct(actual.value), _distinct(expected.value)):
+            if execute(lambda: _overwrite(counterpart), 0).error is None:  # not where the CPU refuses: expanded results
+                _overwrite(t)
+        found = difference(tensors(ours), tensors(theirs), subject.tolerance, None, values=not expected.random)
+        if found:
+            result.differs(where, f"operands after a write to the result: {found}")
+
+
+def _distinct(tree: Any) -> list[torch.Tensor]:
+    return list({id(t): t for t in tensors(tree)}.values())
+
+
+def _overwrite(tensor: torch.Tensor) -> None:
+    if tensor.layout == torch.strided:
+        tensor.detach().fill_(1)
+
+
+CHECKS = {
+    "forward": forward, "backward": backward, "out": out, "inplace": inplace, "layouts": strided, "shared": shared,
+    "random": random, "unclaimed": unclaimed, "errors": errors,
+}  # fmt: skip
