@@ -111,7 +111,9 @@ class Input {
 void run(plan::BinaryPlan& plan, const Tensor& out, const Tensor& a, const Tensor& b, bool is_new) {
   auto& elements = plan.elements;
   const bool reads_out = !is_new && (out.is_alias_of(a) || out.is_alias_of(b));
-  const device::Writer writer(out, reads_out ? device::Contents::kKeep : device::Contents::kDiscard);
+  const device::Writer writer(out, is_new      ? device::Contents::kNew
+                                   : reads_out ? device::Contents::kKeep
+                                               : device::Contents::kDiscard);
   // As on the CPU, one element beside 16-bit floats scales and divides them unrounded.
   plan.wide_scalar = is_half(elements.compute) && (plan.op == BinaryOp::kMul || plan.op == BinaryOp::kDiv) &&
                      b.numel() == 1 && b.scalar_type() != a.scalar_type();

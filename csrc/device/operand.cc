@@ -86,6 +86,10 @@ Reader::Reader(const at::Tensor& tensor) : Operand(tensor) {
 }
 
 Writer::Writer(const at::Tensor& tensor, Contents contents) : Operand(tensor) {
+  if (contents == Contents::kNew) {
+    data_ = at_offset(storage_of(tensor)->_mutable_data_ptr_no_checks().get(), tensor);
+    return;
+  }
   Access access = write(storage_of(tensor), contents == Contents::kDiscard && covers_storage(tensor));
   data_ = at_offset(access.data, tensor);
   pin_ = std::move(access.pin);

@@ -57,6 +57,7 @@ class Reader : public Operand {
 enum class Contents {
   kKeep,     // some elements stay: a shared buffer is copied
   kDiscard,  // every element of the tensor is written: a shared buffer that the tensor covers is replaced by a fresh one
+  kNew,      // the op made the tensor, and nobody else has seen it yet: no lock, no pin
 };
 
 class Writer : public Operand {

@@ -10,29 +10,31 @@ namespace flexcpu::memory {
 class Gauge {
  public:
   void increase(int64_t amount) {
-    allocated_.fetch_add(amount, std::memory_order_relaxed);
-    const int64_t now = current_.fetch_add(amount, std::memory_order_relaxed) + amount;
+    const int64_t allocated = allocated_.fetch_add(amount, std::memory_order_relaxed) + amount;
+    const int64_t now = allocated - freed_.load(std::memory_order_relaxed);
     int64_t peak = peak_.load(std::memory_order_relaxed);
     while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
     }
   }
-  void decrease(int64_t amount) {
-    freed_.fetch_add(amount, std::memory_order_relaxed);
-    current_.fetch_sub(amount, std::memory_order_relaxed);
-  }
+  void decrease(int64_t amount) { freed_.fetch_add(amount, std::memory_order_relaxed); }
   void reset_peak() { peak_.store(current(), std::memory_order_relaxed); }
+  // Later totals count from here.
   void reset_accumulated() {
-    allocated_.store(0, std::memory_order_relaxed);
-    freed_.store(0, std::memory_order_relaxed);
+    allocated_before_.store(allocated_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    freed_before_.store(freed_.load(std::memory_order_relaxed), std::memory_order_relaxed);
   }
 
-  int64_t current() const { return current_.load(std::memory_order_relaxed); }
+  int64_t current() const { return allocated_.load(std::memory_order_relaxed) - freed_.load(std::memory_order_relaxed); }
   int64_t peak() const { return peak_.load(std::memory_order_relaxed); }
-  int64_t allocated() const { return allocated_.load(std::memory_order_relaxed); }
-  int64_t freed() const { return freed_.load(std::memory_order_relaxed); }
+  int64_t allocated() const { return since(allocated_, allocated_before_); }
+  int64_t freed() const { return since(freed_, freed_before_); }
 
  private:
-  std::atomic<int64_t> current_{0}, peak_{0}, allocated_{0}, freed_{0};
+  static int64_t since(const std::atomic<int64_t>& total, const std::atomic<int64_t>& before) {
+    return total.load(std::memory_order_relaxed) - before.load(std::memory_order_relaxed);
+  }
+
+  std::atomic<int64_t> allocated_{0}, freed_{0}, peak_{0}, allocated_before_{0}, freed_before_{0};
 };
 
 struct Statistics {
