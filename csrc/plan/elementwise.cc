@@ -8,8 +8,13 @@
 namespace flexcpu::plan {
 namespace {
 
-// The side of a square tile along the rows: two cache lines of a source of 4 bytes.
-constexpr int64_t kTransposedRows = 32;
+struct ElementwiseTuning {
+  // The side of a square tile along the rows: two cache lines of a source of 4 bytes.
+  static constexpr int64_t kTransposedRows = 32;
+  // Below so many columns the call of a row costs more than its work, if there are enough rows to pay for tiles.
+  static constexpr int64_t kShortRow = 24;
+  static constexpr int64_t kManyRows = 32;
+};
 
 // Moves dimension `from` to position `to`, which is further in.
 template <int N>
@@ -37,7 +42,7 @@ int crossing_dimension(const layout::LoopNest<N>& nest, int n) {
 }  // namespace
 
 const char* name_of(ElementwiseRoute route) {
-  constexpr const char* names[] = {"contiguous", "rows", "tiles", "transposed"};
+  constexpr const char* names[] = {"contiguous", "rows", "short rows", "tiles", "transposed"};
   return names[static_cast<int>(route)];
 }
 
@@ -55,21 +60,24 @@ void plan_elementwise(ElementwisePlan<N>& plan, int threads, int wide_scalar) {
   if (crossing >= 0) move_in(nest, crossing, nest.rank - 2);
 
   const layout::Block<N> block = layout::inner_block(nest);
+  const bool joins_rows =
+      block.columns < ElementwiseTuning::kShortRow && block.rows >= ElementwiseTuning::kManyRows;
+  if (joins_rows) plan.refusal = "the rows are short";
   bool has_vector = false;  // among the inputs: a row needs one
   for (int n = 0; n < N; ++n) {
-    const int64_t stride = block.column_stride[n];
+    const int64_t stride = block.column_stride[n], row_stride = block.row_stride[n];
     if (n == wide_scalar) {
       plan.access[n] = Access::kScalar;
     } else if (plan.dtypes[n] != plan.compute) {
       plan.access[n] = Access::kTile;
       plan.refusal = "an operand is converted";
-    } else if (stride == 1 || block.columns == 1) {
+    } else if ((stride == 1 || block.columns == 1) && (!joins_rows || row_stride == block.columns)) {
       plan.access[n] = Access::kDirect;
-    } else if (stride == 0 && n > 0) {
+    } else if (stride == 0 && n > 0 && (!joins_rows || row_stride == 0)) {
       plan.access[n] = Access::kScalar;
     } else {
       plan.access[n] = Access::kTile;
-      plan.refusal = "the elements of an operand's rows are apart";
+      if (!joins_rows) plan.refusal = "the elements of an operand's rows are apart";
     }
     has_vector = has_vector || (n > 0 && plan.access[n] != Access::kScalar);
   }
@@ -79,9 +87,13 @@ void plan_elementwise(ElementwisePlan<N>& plan, int threads, int wide_scalar) {
   }
   if (!plan.refusal) return;
 
-  plan.route = crossing >= 0 ? ElementwiseRoute::kTransposed : ElementwiseRoute::kTiles;
-  if (crossing >= 0) {
-    plan.tile_rows = std::min(block.rows, kTransposedRows);
+  if (joins_rows) {
+    plan.route = ElementwiseRoute::kShortRows;
+  } else {
+    plan.route = crossing >= 0 ? ElementwiseRoute::kTransposed : ElementwiseRoute::kTiles;
+  }
+  if (plan.route == ElementwiseRoute::kTransposed) {
+    plan.tile_rows = std::min(block.rows, ElementwiseTuning::kTransposedRows);
     plan.tile_columns = std::min(block.columns, kTileElements / plan.tile_rows);
   } else {
     plan.tile_columns = std::min(block.columns, kTileElements);

@@ -17,6 +17,7 @@ namespace flexcpu::plan {
 enum class ElementwiseRoute : uint8_t {
   kContiguous,  // every operand is one run, or one repeated element
   kRows,        // the same row by row
+  kShortRows,   // rows too short for a call each: all rows of a tile are one run
   kTiles,       // some operands go through tiles
   kTransposed,  // so, and one of them is densest across the rows: square tiles
 };
@@ -31,7 +32,7 @@ inline constexpr int64_t kTileElements = 2048;
 template <int N>
 struct ElementwisePlan {
   ElementwiseRoute route;
-  const char* refusal = nullptr;  // why not kContiguous or kRows
+  const char* refusal = nullptr;  // why not kContiguous or kRows, if neither
   DType compute;                  // of the rows; f16 and bf16 are widened to f32 inside a row and rounded once
   std::array<DType, N> dtypes;    // in memory
   std::array<Access, N> access{};

@@ -291,8 +291,21 @@ TEST_P(Binary, RandomLayouts) {
   });
 }
 
+TEST_P(Binary, ShortRows) {
+  for_each_op([&](BinaryOp op) {
+    for (int i = 0; i < 10; ++i) {
+      Case c{op, {1 + static_cast<int64_t>(random_() % 3), 300 + static_cast<int64_t>(random_() % 1000),
+                  1 + static_cast<int64_t>(random_() % 15)}, {}};
+      c.in_place = random_() % 4 == 0;
+      for (int n = 0; n < 3; ++n) c.layouts[n] = random_layout(c.sizes, n > 0, random_);
+      run(c);
+      if (HasFailure()) return;
+    }
+  });
+}
+
 TEST_P(Binary, ThreadsCutAnyDimension) {
-  const std::vector<int64_t> shapes[] = {{200003}, {3, 70001}, {70001, 3}, {2, 300, 401}, {40, 60, 7, 11}};
+  const std::vector<int64_t> shapes[] = {{100003}, {3, 40001}, {40001, 3}, {2, 200, 401}, {40, 30, 7, 13}};
   for_each_op([&](BinaryOp op) {
     for (const auto& sizes : shapes) {
       Case c = contiguous_case(op, sizes);
@@ -380,7 +393,7 @@ TEST(BinaryPlan, Routes) {
     c.layouts[2] = layout_of(sizes, std::move(b));
     std::mt19937 random(1);
     const auto plan = check<DType::kF32, DType::kF32, DType::kF32, DType::kF32>(c, random).elements;
-    EXPECT_EQ(plan.refusal != nullptr, plan.route >= ElementwiseRoute::kTiles);
+    EXPECT_EQ(plan.refusal != nullptr, plan.route >= ElementwiseRoute::kShortRows);
     return plan.route;
   };
   EXPECT_EQ(route({64, 64}, {64, 1}, {64, 1}), ElementwiseRoute::kContiguous);
@@ -392,7 +405,11 @@ TEST(BinaryPlan, Routes) {
   EXPECT_EQ(route({64, 64}, {128, 2}, {64, 1}), ElementwiseRoute::kTiles);
   EXPECT_EQ(route({64, 64}, {0, 0}, {0, 0}), ElementwiseRoute::kTiles);
   EXPECT_EQ(route({64, 64}, {1, 64}, {64, 1}), ElementwiseRoute::kTransposed);
-  EXPECT_EQ(route({8, 9, 10}, {90, 1, 9}, {90, 10, 1}), ElementwiseRoute::kTransposed);
+  EXPECT_EQ(route({20, 19, 18}, {342, 1, 19}, {342, 18, 1}), ElementwiseRoute::kTransposed);
+  EXPECT_EQ(route({5000, 3}, {3, 1}, {0, 1}), ElementwiseRoute::kShortRows);
+  EXPECT_EQ(route({5000, 3}, {4, 1}, {0, 0}), ElementwiseRoute::kShortRows);
+  EXPECT_EQ(route({5000, 3}, {1, 0}, {-3, -1}), ElementwiseRoute::kShortRows);
+  EXPECT_EQ(route({4, 3}, {3, 1}, {0, 1}), ElementwiseRoute::kRows);
 }
 
 TEST(BinaryPlan, Refusals) {

@@ -25,10 +25,9 @@ class TiledOperand {
   void store(const std::byte* tile, std::byte* dst, int64_t rows, int64_t columns) const;
 
  private:
-  MoveBlock mover() const {
-    if (column_stride_ == size_) return copy_rows;
-    return row_stride_ == size_ ? transpose : copy_strided;
-  }
+  // Moves between the operand and a contiguous tile of its own dtype.
+  void gather(std::byte* tile, const std::byte* src, int64_t rows, int64_t columns) const;
+  void scatter(const std::byte* tile, std::byte* dst, int64_t rows, int64_t columns) const;
 
   Cast cast_;
   int64_t size_, compute_size_, row_stride_, column_stride_;  // bytes
@@ -47,6 +46,11 @@ void run_tiles(const plan::ElementwisePlan<N>& plan, const layout::LoopNest<N>& 
     return std::array{TiledOperand(plan.dtypes[n], plan.compute, block.row_stride[n], block.column_stride[n], n == 0)...};
   }(std::make_index_sequence<N>());
 
+  const bool joins_rows = plan.route == plan::ElementwiseRoute::kShortRows;
+  // What lies in the tiles: an operand that repeats its rows is loaded once.
+  std::array<const std::byte*, N> loaded{};
+  std::array<int64_t, N> loaded_rows{};
+
   layout::for_each_block(nest, [&](const std::array<std::byte*, N>& base) {
     for (int64_t i = 0; i < block.rows; i += plan.tile_rows) {
       const int64_t rows = std::min(plan.tile_rows, block.rows - i);
@@ -58,11 +62,20 @@ void run_tiles(const plan::ElementwisePlan<N>& plan, const layout::LoopNest<N>& 
           piece[n] = base[n] + (i * block.row_stride[n] + j * block.column_stride[n]) * nest.element_size[n];
           data[n] = is_tiled(n) ? tiles[n] : piece[n];
           step[n] = is_tiled(n) ? columns * compute_size : block.row_stride[n] * nest.element_size[n];
-          if (n > 0 && is_tiled(n)) operands[n].load(tiles[n], piece[n], rows, columns);
+          if (n == 0 || !is_tiled(n)) continue;
+          const bool repeats = block.row_stride[n] == 0 && columns == block.columns;
+          if (repeats && loaded[n] == piece[n] && loaded_rows[n] >= rows) continue;
+          operands[n].load(tiles[n], piece[n], rows, columns);
+          loaded[n] = piece[n];
+          loaded_rows[n] = rows;
         }
-        for (int64_t r = 0; r < rows; ++r) {
-          row(data.data(), parameter, columns);
-          for (int n = 0; n < N; ++n) data[n] += step[n];
+        if (joins_rows) {
+          row(data.data(), parameter, rows * columns);
+        } else {
+          for (int64_t r = 0; r < rows; ++r) {
+            row(data.data(), parameter, columns);
+            for (int n = 0; n < N; ++n) data[n] += step[n];
+          }
         }
         if (is_tiled(0)) operands[0].store(tiles[0], piece[0], rows, columns);
       }
@@ -84,7 +97,7 @@ void run_direct(const layout::LoopNest<N>& nest, Row row, const std::byte* param
 template <int N>
 void run_rows(const plan::ElementwisePlan<N>& plan, Row row, const std::byte* parameter) {
   const auto run = [&](const layout::LoopNest<N>& nest) {
-    if (plan.route >= plan::ElementwiseRoute::kTiles) {
+    if (plan.route >= plan::ElementwiseRoute::kShortRows) {
       run_tiles(plan, nest, row, parameter);
     } else {
       run_direct(nest, row, parameter);
