@@ -12,7 +12,7 @@ namespace {
 constexpr int kDst = 0, kSrc = 1;
 
 struct ReduceTuning {
-  // Elements of a horizontal leaf: 8 vectors of 4 lanes leave chains of 64 additions.
+  // Elements of a horizontal leaf.
   static constexpr int64_t kLeaf = 2048;
   // Rows of a vertical leaf, which are added up as trees of eight: one tree, or where the rows are short a chain of them.
   static constexpr int64_t kLeafRows = 8;

@@ -116,7 +116,7 @@ void add_columns(void* accumulators, const Leaf& leaf) {
 }
 
 template <typename T, int kParts>
-void add_all(void* accumulators, const Leaf& leaf) {
+HWY_INLINE void add_piece(void* accumulators, const Leaf& leaf) {
   using Accumulator = typename Sum<T>::Accumulator;
   const hn::ScalableTag<typename Sum<T>::Lane> d;
   const int64_t lanes = hn::Lanes(d);
@@ -155,6 +155,16 @@ void add_all(void* accumulators, const Leaf& leaf) {
     totals[0] += lane[0];
     totals[1] += lane[1];
   }
+}
+
+// Pieces whose chains of additions have 16 links in each row.
+template <typename T, int kParts>
+void add_all(void* accumulators, const Leaf& leaf) {
+  const hn::ScalableTag<typename Sum<T>::Lane> d;
+  const int64_t piece = 16 * 8 * hn::Lanes(d);
+  for (int64_t c = 0; c < leaf.columns; c += piece)
+    add_piece<T, kParts>(accumulators, {leaf.src + c * sizeof(T), leaf.row_stride, leaf.rows,
+                                        HWY_MIN(piece, leaf.columns - c)});
 }
 
 template <typename T>

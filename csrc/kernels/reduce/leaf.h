@@ -24,7 +24,7 @@ using AddLeaf = void (*)(void* accumulators, const Leaf& leaf);
 AddLeaf column_adder(DType real);
 
 // Adds all values to one accumulator; with `in_pairs` those at even and odd columns to two, and columns is even.
-// Error: chains of columns * rows / (8 vectors) additions, then a tree.
+// Error: chains of 16 * rows additions at most, then a tree of 8 vectors and their lanes.
 AddLeaf total_adder(DType real, bool in_pairs);
 
 }  // namespace flexcpu::kernels

@@ -227,7 +227,8 @@ void Reduction::run() {
       add_chunk(at(c, tile), tile, chunk(c, tile.src));
     }
   });
-  parallel::for_range(tiles, plan_.team, [&](int64_t begin, int64_t end) {
+  const int team = parallel::team_size(rows * width() * plan_.chunks, parallel::kElementGrain, plan_.team);
+  parallel::for_range(tiles, team, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const Tile tile = this->tile(t);
       for (int64_t span = 1; span < plan_.chunks; span *= 2)
