@@ -89,7 +89,7 @@ class Buffer {
   std::atomic<uint64_t> generation_{0};
   void* data_;
   size_t size_;
-  void* context_;
+  void* context_;           // what release_ takes, or the malloc'ed block
   void (*release_)(void*);  // null: the header stands in front of the bytes
 };
 
