@@ -15,9 +15,9 @@ try:
 except ImportError as error:
     sys.exit(f"{error}; the conformance checks need more packages: pip install 'flexcpu[conformance]'")
 
-from . import expected
 from .databases import CHECKS, TIERS, Case, Tier, select
 from .devices import DEVICES
+from .expected import Expected, load
 from .report import Report
 from .results import Result
 from .run import Runner
@@ -50,6 +50,21 @@ def _results(cases: list[Case], device: str, tier: Tier, workers: int) -> Iterat
         yield from (runner.run(case) for case in cases)
 
 
+def _shown(results: Iterator[Result], total: int, console: Console) -> Iterator[Result]:
+    """Passes the results on and shows how far they are: a bar in a terminal, else a line a minute."""
+    terminal = sys.stdout.isatty()
+    columns = (TextColumn("{task.description:40.40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    told = time.monotonic()
+    with Progress(*columns, console=console, transient=True, disable=not terminal) as progress:
+        task = progress.add_task("starting", total=total)
+        for count, result in enumerate(results, 1):
+            progress.update(task, advance=1, description=result.case.name)
+            if not terminal and time.monotonic() - told > 60:
+                told = time.monotonic()
+                console.print(f"{count} of {total} cases, at {result.case.id}", highlight=False)
+            yield result
+
+
 def main() -> int:
     """Runs the checks; the exit status is 1 if a difference is not explained, 2 if nothing was run."""
     arguments = _arguments()
@@ -59,15 +74,14 @@ def main() -> int:
     if not cases:
         console.print("no such case")
         return 2
-    reasons = {} if arguments.device == "cpu" else expected.load()
-    report = Report(arguments.device, tier, DEVICES[arguments.device]().version(), reasons)
+    known = Expected() if arguments.device == "cpu" else load()
+    report = Report(arguments.device, tier, DEVICES[arguments.device]().version(), known)
     started = time.monotonic()
-    columns = (TextColumn("{task.description:40.40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not sys.stdout.isatty()) as progress:
-        task = progress.add_task("starting", total=len(cases))
-        for result in _results(cases, arguments.device, tier, arguments.workers):
+    try:
+        for result in _shown(_results(cases, arguments.device, tier, arguments.workers), len(cases), console):
             report.add(result)
-            progress.update(task, advance=1, description=result.case.name)
+    except KeyboardInterrupt:
+        console.print(f"interrupted after {len(report.results)} of {len(cases)} cases")
     path = arguments.json or Path(f"conformance-{arguments.device}-{tier.name}.json")
     report.write(path)
     report.print(console)

@@ -71,6 +71,7 @@ class Transfer:
 
     def __init__(self, device: str):
         self.device = torch.device(device)
+        self.moved = False  # anything was: else an op has no way to know of the device
         self._tensors: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # id -> (source, kept alive, and its copy)
         self._storages: dict[int, torch.UntypedStorage] = {}
 
@@ -80,10 +81,9 @@ class Transfer:
     def _leaf(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             return self.tensor(leaf)
-        if isinstance(leaf, torch.device):
-            return self.device if leaf.type == "cpu" else leaf
-        if isinstance(leaf, str):
-            return str(self.device) if leaf == "cpu" else leaf
+        if (isinstance(leaf, torch.device) and leaf.type == "cpu") or (isinstance(leaf, str) and leaf == "cpu"):
+            self.moved = True
+            return self.device if isinstance(leaf, torch.device) else str(self.device)
         if isinstance(leaf, PackedSequence):
             return leaf.to(self.device)
         return leaf
@@ -96,6 +96,7 @@ class Transfer:
     def _copy(self, source: torch.Tensor) -> torch.Tensor:
         if source.device.type != "cpu":
             return source
+        self.moved = True
         with torch.no_grad():
             if source.layout != torch.strided:
                 copy = source.detach().clone().to(self.device)

@@ -34,14 +34,17 @@ def execute(function: Callable[[], Any], seed: int) -> Outcome:
     return outcome
 
 
-# A message may name its device, and where in the sources it was raised.
+# A message may name its device, alone or in a type's name, and where in the sources it was raised.
 _DEVICE = re.compile(r"\b(flex(:\d+)?|cpu(:\d+)?|privateuse1|privateuseone)\b", re.IGNORECASE)
+_ARGUMENT = re.compile(r",? device='(flex(:\d+)?|cpu)'")  # of a tensor that is printed
+_TYPE = re.compile(r"\btorch\.(?:flex\.)?(\w+)Tensor\b|\bflex(\w+)Type\b")
 _ORIGIN = re.compile(r" \(Triggered internally at [^)]*\)| at \"?/\S+:\d+")
 
 
 def without_device(text: str) -> str:
     """A message with the device's name and the place in the sources taken out: what must be the same on two devices."""
-    return _DEVICE.sub("<device>", _ORIGIN.sub("", text)).strip()
+    text = _TYPE.sub(lambda m: f"<device> {m[1] or m[2]}", _ARGUMENT.sub("", _ORIGIN.sub("", text)))
+    return _DEVICE.sub("<device>", text).strip()
 
 
 def describe(error: Exception) -> str:

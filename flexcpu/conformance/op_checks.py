@@ -50,13 +50,15 @@ class OpSubject:
     def run(self, result: Result, where: str, call: Callable[[Sample], Any], source: Any) -> Outcome:
         """Runs `call` on a copy of `source` for the CPU and on one for the device, and compares. Returns the CPU's outcome."""
         result.samples += 1
-        ours, theirs = Transfer(self.device.name)(source), Transfer("cpu")(source)
+        transfer = Transfer(self.device.name)
+        ours, theirs = transfer(source), Transfer("cpu")(source)
         expected = execute(lambda: call(theirs), seed=0)
         actual = execute(lambda: self.device.invoke(call, ours), seed=0)
         operands = (theirs, ours)
         if expected.error is not None:
             operands = _without_resized(theirs, ours, source)
-        result.compare(where, expected, actual, operands, self.tolerance, self.device.name, values=self.values)
+        place = self.device.name if transfer.moved else None
+        result.compare(where, expected, actual, operands, self.tolerance, place, values=self.values)
         return expected
 
     def call(self, operands: Sample) -> Any:
@@ -220,7 +222,7 @@ def shared(subject: OpSubject, result: Result, cap: int) -> None:
         operands = operands_of(sample)
         _with_peers(subject, result, f"sample {index}", subject.call, operands)
         if subject.info.inplace_variant and isinstance(sample.input, torch.Tensor):
-            _with_peers(subject, result, f"sample {index} in-place", subject.call_inplace, operands)
+            _with_peers(subject, result, f"sample {index} in-place", subject.call_inplace, operands, inplace=True)
     if subject.info.supports_autograd and subject.dtype in subject.info.supported_backward_dtypes("cpu"):
         for index, sample in subject.samples(result, cap, requires_grad=True):
 
@@ -232,10 +234,13 @@ def shared(subject: OpSubject, result: Result, cap: int) -> None:
             _with_peers(subject, result, f"sample {index} backward", gradients, operands_of(sample))
 
 
-def _with_peers(subject: OpSubject, result: Result, where: str, call: Callable[[Sample], Any], source: Sample) -> None:
+def _with_peers(
+    subject: OpSubject, result: Result, where: str, call: Callable[[Sample], Any], source: Sample, *, inplace: bool = False
+) -> None:
     device = subject.device
     result.samples += 1
-    ours, theirs = Transfer(device.name)(source), Transfer("cpu")(source)
+    transfer = Transfer(device.name)
+    ours, theirs = transfer(source), Transfer("cpu")(source)
     watched = [t for t in _distinct(ours) if t.layout == torch.strided]
     counterparts = [t for t in _distinct(theirs) if t.layout == torch.strided]
     before = [t.detach().clone() for t in counterparts]
@@ -254,15 +259,20 @@ def _with_peers(subject: OpSubject, result: Result, where: str, call: Callable[[
         if not same_bits(peer, value):
             result.differs(where, "the clone of an operand was changed")
             return
-    for t, peer, share, counterpart, value, version in zip(watched, peers, shares, counterparts, before, versions):
-        if share and counterpart._version == version and same_bits(counterpart, value):
+    for position, (t, peer, counterpart) in enumerate(zip(watched, peers, counterparts)):
+        read_only = counterpart._version == versions[position] and same_bits(counterpart, before[position])
+        if shares[position] and read_only and not (inplace and t is ours[0]):
             result.peers += 1
-            result.peers_kept += device.shares(t, peer)
+            if device.shares(t, peer):
+                result.peers_kept += 1
+            else:
+                result.peers_lost.append(f"{where}: operand {position}")
 
     # Writes must stay where they are made: a clone's in the clone, a result's in it and in what the CPU says it aliases.
     for peer in peers:
         peer.fill_(1)
-    same = result.compare(where, expected, actual, (theirs, ours), subject.tolerance, device.name, values=subject.values)
+    place = device.name if transfer.moved else None
+    same = result.compare(where, expected, actual, (theirs, ours), subject.tolerance, place, values=subject.values)
     if same and expected.error is None:
         for t, counterpart in zip(_distinct(actual.value), _distinct(expected.value)):
             if execute(lambda: _overwrite(counterpart), 0).error is None:  # not where the CPU refuses: expanded results

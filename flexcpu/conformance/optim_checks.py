@@ -67,7 +67,7 @@ class OptimSubject:
         saved = copy.deepcopy(optimizer.state_dict())
         resumed = [torch.nn.Parameter(p.detach().clone()) for p in parameters]
         second = self.info.optim_cls(resumed, **copy.deepcopy(kwargs))
-        second.load_state_dict(saved)
+        second.load_state_dict(copy.deepcopy(saved))  # which takes over the tensors that are on the right device
         self.train(second, resumed, targets, 2)
         return after, saved, [p.detach() for p in resumed]
 

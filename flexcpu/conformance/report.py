@@ -12,7 +12,7 @@ from rich.table import Table
 
 from .compare import percent
 from .databases import CHECKS, Case, Tier, database_sizes
-from .expected import key_of
+from .expected import Expected, key_of
 from .results import Result
 
 _LISTED = 60  # lines of a list on the console; the JSON file has all
@@ -25,7 +25,7 @@ class Report:
     device: str
     tier: Tier
     versions: dict[str, str]
-    reasons: dict[tuple[str, str, str], str]
+    expected: Expected
     results: list[Result] = field(default_factory=list)
 
     def add(self, result: Result) -> None:
@@ -37,17 +37,20 @@ class Report:
 
     @property
     def unexplained(self) -> list[Result]:
-        return [r for r in self.different if key_of(r.case) not in self.reasons]
+        return [r for r in self.different if key_of(r.case) not in self.expected.differences]
 
     @property
     def stale(self) -> list[Case]:
         """Cases that are expected to differ, were run, and do not."""
-        return [r.case for r in self.results if r.equal and key_of(r.case) in self.reasons]
+        return [r.case for r in self.results if r.equal and key_of(r.case) in self.expected.differences]
 
     def unshared(self) -> dict[str, str]:
-        """Entries in which a read-only operand stopped sharing with its clone: kept of all, by name."""
-        lost = [r for r in self.results if r.peers_kept < r.peers]
-        return {r.case.name: f"{r.peers_kept} of {r.peers}" for r in lost}
+        """The entries in which a read-only operand stopped sharing with its clone: how many, where, and why."""
+        return {
+            r.case.name: f"{r.peers - r.peers_kept} of {r.peers} operands, first at {r.peers_lost[0]}; "
+            + self.expected.unshared.get(r.case.name, "no reason is known")
+            for r in self.results if r.peers_lost
+        }  # fmt: skip
 
     def numbers(self) -> dict[str, float | int | None]:
         """The five numbers. Still-shared is None where the device's clones do not share."""
@@ -70,7 +73,7 @@ class Report:
             row = rows[f"{r.case.database} {r.case.check}"]
             row.update(cases=1, samples=r.samples, equal=int(r.equal), errors=r.errors, same_errors=r.same_errors)
             if not r.equal:
-                row["expected" if key_of(r.case) in self.reasons else "unexplained"] += 1
+                row["expected" if key_of(r.case) in self.expected.differences else "unexplained"] += 1
         order = {f"{database} {check}": i for i, (database, check) in
                  enumerate((d, c) for d in ("op", "module", "optim") for c in CHECKS)}  # fmt: skip
         return {name: dict(rows[name]) for name in sorted(rows, key=order.__getitem__)}
@@ -99,9 +102,10 @@ class Report:
             "numbers": self.numbers(),
             "executed": self.by_check(),
             "unexplained": [r.as_json() for r in self.unexplained],
-            "expected": [{**r.as_json(), "reason": self.reasons[key_of(r.case)]} for r in self.different
-                         if key_of(r.case) in self.reasons],
+            "expected": [{**r.as_json(), "reason": self.expected.differences[key_of(r.case)]} for r in self.different
+                         if key_of(r.case) in self.expected.differences],
             "stale": [case.id for case in self.stale],
+            "entries that share": sum(r.peers > 0 for r in self.results),
             "no longer shared": self.unshared(),
             "texts that name the device": {r.case.id: r.device_texts for r in self.results if r.device_texts},
             "fallbacks": self.fallbacks(),
@@ -127,7 +131,9 @@ class Report:
 
         _list(console, "Unexplained differences", [f"{r.case.id}: {r.differences[0]}" for r in self.unexplained])
         _list(console, "Expected to differ, and equal (remove them)", [case.id for case in self.stale])
-        _list(console, "Read-only operands no longer shared", [f"{n}: {kept}" for n, kept in self.unshared().items()])
+        sharing = sum(r.peers > 0 for r in self.results)
+        unshared = [f"{name}: {text}" for name, text in self.unshared().items()]
+        _list(console, f"Of {sharing} entries, those whose operands no longer share though they were only read", unshared)
         caps = ", ".join(f"{name} {run} of {n}" for name, (run, n) in list(self.capped().items())[:8])
         if caps:
             console.print(f"Samples capped (evenly taken) in {len(self.capped())} entries: {caps}, ...", highlight=False)

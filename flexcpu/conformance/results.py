@@ -28,6 +28,7 @@ class Result:
     fallbacks: Counter = field(default_factory=Counter)  # forward: samples in which an op fell back
     peers: int = 0  # shared: read-only inputs that began sharing with a clone
     peers_kept: int = 0  # of these, still sharing after the op
+    peers_lost: list[str] = field(default_factory=list)  # the others: sample and position
     capped_from: int = 0  # samples in the database, where fewer were run
     seconds: float = 0.0
     failure: str = ""  # "crash", "timeout" or "harness", where the check did not finish
@@ -57,7 +58,7 @@ class Result:
 
     def compare(
         self, where: str, expected: Outcome, actual: Outcome, inputs: tuple[Any, Any], tolerance: Tolerance,
-        device: str, *, values: bool = True,
+        device: str | None, *, values: bool = True,
     ) -> bool:  # fmt: skip
         """Records the first difference of a device's outcome to the CPU's; True if there is none.
 
@@ -79,7 +80,7 @@ class Result:
             found = difference(tensors(actual_inputs), tensors(expected_inputs), tolerance, None, values=values)
             found = f"operands after the call: {found}" if found else None
         if not found:
-            ours, theirs = ([(c, without_device(t)) for c, t in o.warnings] for o in (actual, expected))
+            ours, theirs = ([*dict.fromkeys((c, without_device(t)) for c, t in o.warnings)] for o in (actual, expected))
             found = f"warns {ours}, CPU warns {theirs}" if ours != theirs else None
         if found:
             self.differs(where, found)

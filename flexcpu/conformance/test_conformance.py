@@ -17,7 +17,7 @@ TIER = TIERS[os.environ.get("FLEXCPU_CONFORMANCE_TIER", "quick")]
 
 @cache
 def reasons() -> dict[tuple[str, str, str], str]:
-    return {} if DEVICE == "cpu" else expected.load()
+    return {} if DEVICE == "cpu" else expected.load().differences
 
 
 @pytest.fixture(scope="session")
