@@ -28,7 +28,23 @@ def _share_memory(storage: _Storage) -> None:
     _C.install_mapping(storage, mapping)
 
 
-def _rebuild_storage(mapping: _Storage) -> _Storage:
+def _reduce_mapping(mapping: _Storage):
+    """As reductions.reduce_storage(), but under the strategy that the mapping was made by: another process may have set
+    another one, and that one would move the bytes elsewhere."""
+    if _C.is_mapped_by_descriptor(mapping):
+        descriptor, size = mapping._share_fd_cpu_()
+        key, args = reductions.fd_id(descriptor), (reduction.DupFd(descriptor), size)
+        rebuild = reductions.rebuild_storage_fd
+    else:
+        args = mapping._share_filename_cpu_()
+        key, rebuild = args[1], reductions.rebuild_storage_filename
+        mapping._shared_incref()
+    reductions.shared_cache[key] = reductions.StorageWeakRef(mapping)
+    return rebuild, (type(mapping), *args)
+
+
+def _rebuild_storage(rebuild_mapping, args) -> _Storage:
+    mapping = rebuild_mapping(*args)
     known = _storages_on.get(mapping._cdata)
     storage = _Storage._new_with_weak_ptr(known.cdata) if known is not None else None
     if storage is None:
@@ -50,7 +66,7 @@ def _reduce_storage(storage: _Storage):
     storage.share_memory_()
     mapping = _C.mapping_of(storage)
     _storages_on[mapping._cdata] = reductions.StorageWeakRef(storage)
-    return _rebuild_storage, (mapping,)
+    return _rebuild_storage, _reduce_mapping(mapping)
 
 
 def register() -> None:
