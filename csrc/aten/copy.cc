@@ -1,5 +1,5 @@
-// copy_ between flex tensors, and between flex and the CPU. What is refused, or no strided tensor, goes to the fallback,
-// which gives the CPU's result or the CPU's error.
+// copy_ between flex tensors, and between flex and the CPU. What is refused, or no strided tensor, goes to the
+// fallback, which gives the CPU's result or the CPU's error.
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>

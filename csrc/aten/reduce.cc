@@ -1,5 +1,5 @@
-// sum and mean. What a native kernel does not take, or CPU refuses, goes to the fallback, which gives the CPU's result or
-// the CPU's error.
+// sum and mean. What a native kernel does not take, or CPU refuses, goes to the fallback, which gives the CPU's result
+// or the CPU's error.
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtilsMulti.h>

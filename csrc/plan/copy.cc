@@ -109,7 +109,8 @@ void block_strided(CopyPlan& plan) {
   Nest& nest = plan.nest;
   layout::move_dimension(nest, densest_in_src(nest), rows_of(nest));
   const int64_t rows = nest.extents[rows_of(nest)], columns = nest.extents[columns_of(nest)];
-  if (rows > columns && columns < CopyTuning::kCrossedSide) layout::move_dimension(nest, rows_of(nest), columns_of(nest));
+  if (rows > columns && columns < CopyTuning::kCrossedSide)
+    layout::move_dimension(nest, rows_of(nest), columns_of(nest));
   if (is_crossed(nest) && std::min(rows, columns) >= CopyTuning::kCrossedSide) {
     plan.block_rows = plan.block_columns = CopyTuning::kCrossedSide;
   } else {

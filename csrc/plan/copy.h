@@ -23,8 +23,8 @@ struct CopyPlan {
   DType dst_dtype, src_dtype;
   bool conjugate, negate;  // applied to the converted value
 
-  // Operand 0 is dst, operand 1 src; at least two dimensions. The last two are the rows and columns of the blocks in which
-  // the copy proceeds. Every block is read before it is written, as far as it needs a tile of its own.
+  // Operand 0 is dst, operand 1 src; at least two dimensions. The last two are the rows and columns of the blocks in
+  // which the copy proceeds. Every block is read before it is written, as far as it needs a tile of its own.
   layout::LoopNest<2> nest;
   int64_t block_rows = 0, block_columns = 0;
   int team = 1;  // threads
@@ -35,8 +35,8 @@ struct CopyPlan {
 // Blocks that go through a tile are at most this large, in either dtype.
 inline constexpr int64_t kCopyTileBytes = 16 * 1024;
 
-// `nest`: as set by layout::set_operand, dst first; at least one element, and none repeated in dst. Neither dtype is kOther.
-// `threads`: as many as may be used.
+// `nest`: as set by layout::set_operand, dst first; at least one element, and none repeated in dst. Neither dtype is
+// kOther. `threads`: as many as may be used.
 CopyPlan plan_copy(const layout::LoopNest<2>& nest, DType dst_dtype, DType src_dtype, bool conjugate, bool negate,
                    int threads);
 

@@ -14,7 +14,8 @@ constexpr int kDst = 0, kSrc = 1;
 struct ReduceTuning {
   // Elements of a horizontal leaf.
   static constexpr int64_t kLeaf = 2048;
-  // Rows of a vertical leaf, which are added up as trees of eight: one tree, or where the rows are short a chain of them.
+  // Rows of a vertical leaf, which are added up as trees of eight: one tree, or where the rows are short a chain of
+  // them.
   static constexpr int64_t kLeafRows = 8;
   static constexpr int64_t kLeafShortRows = 64;
   // Leaves of a chunk, added one after the other.

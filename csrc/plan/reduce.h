@@ -1,6 +1,6 @@
 #pragma once
-// How a reduction is carried out: chosen from layouts and dtypes alone, never from data, and cut into pieces in a way that
-// does not depend on the number of threads, so that neither does the result.
+// How a reduction is carried out: chosen from layouts and dtypes alone, never from data, and cut into pieces in a way
+// that does not depend on the number of threads, so that neither does the result.
 //
 // The dimensions fall into those of the output and the reduced ones. A tile of outputs along the innermost output
 // dimension has accumulators of its own; leaf after leaf, a block of the reduced dimensions is added to them.
@@ -29,8 +29,8 @@ struct ReducePlan {
 
   // Operand 0 is dst, operand 1 src; at least one dimension, the innermost of which is cut into tiles.
   layout::LoopNest<2> outputs;
-  // The elements of the first output, in src; at least two dimensions, the rows and columns of horizontal leaves. Vertical
-  // leaves have their rows in the last.
+  // The elements of the first output, in src; at least two dimensions, the rows and columns of horizontal leaves.
+  // Vertical leaves have their rows in the last.
   layout::LoopNest<1> reduced;
 
   bool through_tile;  // leaves are gathered or converted first
@@ -47,10 +47,11 @@ struct ReducePlan {
 // Bytes of the elements of a leaf that goes through a tile.
 inline constexpr int64_t kReduceTileBytes = 16 * 1024;
 
-// Sum, or mean with `is_mean`, of src in `element` (the dtype= of the op, not bool); a mean of floats. No dtype is kOther.
+// Sum, or mean with `is_mean`, of src in `element` (the dtype= of the op, not bool); a mean of floats. No dtype is
+// kOther.
 //
-// `nest` as set by layout::set_operand, dst first: a dimension is reduced when dst's stride is 0 and its extent is not 1.
-// Any of the extents may be 0. `threads`: as many as may be used.
+// `nest` as set by layout::set_operand, dst first: a dimension is reduced when dst's stride is 0 and its extent is not
+// 1. Any of the extents may be 0. `threads`: as many as may be used.
 ReducePlan plan_sum(const layout::LoopNest<2>& nest, DType dst_dtype, DType src_dtype, DType element, bool is_mean,
                     int threads);
 

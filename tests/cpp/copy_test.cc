@@ -101,8 +101,8 @@ Value read(DType d, const std::byte* p) {
 int64_t truncate(double x, int bits) {
   const double limit = std::ldexp(1, bits - 1);
   const double whole = std::trunc(x);
-  if (!(whole < limit && whole >= -limit)) return bits == 64 ? std::numeric_limits<int64_t>::min() : -(int64_t{1} << 31);
-  return static_cast<int64_t>(whole);
+  if (whole < limit && whole >= -limit) return static_cast<int64_t>(whole);
+  return bits == 64 ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int32_t>::min();
 }
 
 __int128 integer_of(const Value& v, DType to) {
@@ -191,8 +191,9 @@ std::vector<std::byte> interesting(DType dtype, int64_t count, uint32_t seed) {
       if (std::isnan(a) && std::isnan(b)) continue;
       return ::testing::AssertionFailure() << name_of(dtype) << ": " << a << ", expected " << b;
     }
-    return ::testing::AssertionFailure() << name_of(dtype) << ": " << static_cast<int64_t>(read(part, actual + i).integer)
-                                         << ", expected " << static_cast<int64_t>(read(part, expected + i).integer);
+    return ::testing::AssertionFailure()
+           << name_of(dtype) << ": " << static_cast<int64_t>(read(part, actual + i).integer) << ", expected "
+           << static_cast<int64_t>(read(part, expected + i).integer);
   }
   return ::testing::AssertionSuccess();
 }
@@ -249,7 +250,8 @@ struct Layout {
   int64_t offset = 0, length = 1;  // of the storage, in elements
 };
 
-// `order`: dimensions from the outermost in memory to the innermost. `gap` elements between neighbours of the innermost.
+// `order`: dimensions from the outermost in memory to the innermost. `gap` elements between neighbours of the
+// innermost.
 Layout make_layout(const std::vector<int64_t>& extents, const std::vector<int>& order, int64_t gap,
                    const std::vector<bool>& reversed, const std::vector<bool>& repeated) {
   Layout layout;

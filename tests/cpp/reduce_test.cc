@@ -142,10 +142,9 @@ template <typename T, typename Wide>
 void check_floats(const Case& c, std::mt19937_64& random, const std::string& what, const char* route = nullptr) {
   std::normal_distribution<double> normal;
   std::vector<T> src(c.src_length);
-  for (auto& x : src) {
-    if constexpr (std::is_floating_point_v<T>) x = static_cast<T>(normal(random) + 0.5);
-    else x = T(static_cast<typename T::value_type>(normal(random)), static_cast<typename T::value_type>(normal(random)));
-  }
+  auto* parts = reinterpret_cast<RealOf<T>*>(src.data());
+  for (size_t i = 0; i < src.size() * sizeof(T) / sizeof(RealOf<T>); ++i)
+    parts[i] = static_cast<RealOf<T>>(normal(random) + 0.5);
   std::vector<Wide> expected(c.dst_length);
   std::vector<double> scale(c.dst_length);
   std::vector<int64_t> count(c.dst_length);
@@ -164,7 +163,8 @@ void check_floats(const Case& c, std::mt19937_64& random, const std::string& wha
     for (int threads : {2, 3}) {
       again.assign(c.dst_length, T(77));
       kernels::reduce(plan_of(c, again.data(), kDType<T>, src.data(), kDType<T>, kDType<T>, is_mean, threads));
-      ASSERT_EQ(std::memcmp(again.data(), actual.data(), actual.size() * sizeof(T)), 0) << threads << " threads, " << what;
+      ASSERT_EQ(std::memcmp(again.data(), actual.data(), actual.size() * sizeof(T)), 0)
+          << threads << " threads, " << what;
     }
     for (int64_t i = 0; i < c.dst_length; ++i) {
       if (count[i] == 0) {
@@ -206,7 +206,8 @@ TEST(Reduce, RandomLayouts) {
     place(c.extents, dst_order, one_in(4), kept, c.reduced, c.dst_strides, c.dst_offset, c.dst_length);
     std::string what = "round " + std::to_string(round) + ":";
     for (int d = 0; d < rank; ++d)
-      what += (c.reduced[d] ? " reduced " : " kept ") + std::to_string(c.extents[d]) + "/" + std::to_string(c.src_strides[d]);
+      what += std::string(c.reduced[d] ? " reduced " : " kept ") + std::to_string(c.extents[d]) + "/" +
+              std::to_string(c.src_strides[d]);
     switch (random() % 13) {
       case 0: check_integers<bool>(c, random, what); break;
       case 1: check_integers<uint8_t>(c, random, what); break;
@@ -248,7 +249,8 @@ TEST(Reduce, LongOnesInChunks) {
   check_floats<float, double>(contiguous({1 << 20}, {true}), random, "all", "horizontal");
   check_floats<float, double>(contiguous({70000, 9}, {true, false}), random, "tall", "vertical");
   check_floats<float, double>(contiguous({3, 200001}, {false, true}), random, "wide", "horizontal");
-  check_floats<double, long double>(contiguous({20, 1000, 33}, {true, true, false}), random, "two dimensions", "vertical");
+  check_floats<double, long double>(contiguous({20, 1000, 33}, {true, true, false}), random, "two dimensions",
+                                    "vertical");
   check_floats<float, double>(contiguous({300, 40, 50}, {true, false, true}), random, "first and last", "horizontal");
   check_floats<float, double>(contiguous({50000, 4}, {false, true}), random, "narrow", "vertical");
   check_integers<uint8_t>(contiguous({1 << 20}, {true}), random, "all");

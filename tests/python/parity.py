@@ -54,7 +54,7 @@ def assert_equal(got, want, context="", **tolerance):
 
 
 def assert_same(run, *, native, context="", **tolerance):
-    """`run(device)` returns a tensor. Equal to the last bit unless a tolerance is given. `native`: not on the fallback."""
+    """`run(device)` returns a tensor, equal to the last bit unless a tolerance is given. `native`: no fallback."""
     cpu = Outcome(run, "cpu")
     with torch.flex.forbid_fallback() if native else contextlib.nullcontext():
         flex = Outcome(run, "flex")

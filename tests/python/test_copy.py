@@ -10,8 +10,8 @@ import flexcpu  # noqa: F401
 from parity import COMPLEX, DTYPES, FLOATS, LAYOUTS, UINTS, assert_equal, assert_same, name
 
 # Floats around the edges of what integers and narrower floats hold.
-EDGES = [0.0, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, 127.7, 128, 200, 255.9, 256, 300, -128.9, -129, -200, 32767, 32768, 40000,
-         65504, 65519, 65520, 65535, 65536, 70000, -32769, -40000, -70000, 2.0**31, 2.0**31 - 128, -(2.0**31), 2.0**32,
+EDGES = [0.0, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, 127.7, 128, 200, 255.9, 256, 300, -128.9, -129, -200, 32767, 32768,
+         40000, 65504, 65519, 65520, 65535, 65536, 70000, -32769, -40000, -70000, 2.0**31, 2.0**31 - 128, -(2.0**31), 2.0**32,
          5e9, -5e9, 2.0**62, 2.0**63, 1.5 * 2.0**63, 2.0**64, -(2.0**63), 1e20, -1e20, 1e39, -1e39, math.inf, -math.inf,
          math.nan, 1 + 2.0**-11, 1 + 3 * 2.0**-11, 1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-11 + 2.0**-40, 6e-8, 3e-8,
          2.9e-8, 1e-40, 1e-45, 16777217, 2.0**60 + 2.0**36 + 1]
@@ -117,7 +117,8 @@ def test_conjugate_views(dtype):
     z = values(torch.complex64, 4, 6, 8).to(dtype)
     for view in [lambda t: t, lambda t: t.transpose(0, 2), lambda t: t[::2, 1:]]:
         for to in COMPLEX:
-            assert_same(lambda d: torch.zeros(view(z).size(), dtype=to, device=d).copy_(view(z.to(d)).conj()), native=True)
+            assert_same(lambda d: torch.zeros(view(z).size(), dtype=to, device=d).copy_(view(z.to(d)).conj()),
+                        native=True)
             assert_same(lambda d: torch.zeros(view(z).size(), dtype=to, device=d).conj().copy_(view(z.to(d))).conj(),
                         native=True)
         assert_same(lambda d: view(z.to(d)).conj().resolve_conj(), native=True)
@@ -187,7 +188,8 @@ def test_overlap(what):
     assert_same(run, native=False)
 
 
-@pytest.mark.parametrize("sizes", [((6,), (5,)), ((2, 3), (2,)), ((0,), (2,)), ((3,), (2, 3)), ((3,), (1, 3)), ((), (2,))])
+@pytest.mark.parametrize("sizes", [((6,), (5,)), ((2, 3), (2,)), ((0,), (2,)), ((3,), (2, 3)), ((3,), (1, 3)),
+                                   ((), (2,))])
 def test_shapes_that_do_not_fit(sizes):
     to, from_ = sizes
     assert_same(lambda d: torch.zeros(to, device=d).copy_(torch.ones(from_, device=d)), native=False)

@@ -82,7 +82,7 @@ def test_asked_dtype(op, asked, every_warning):
         elif not t.dtype == torch.bool:
             t = t % 7 if dtype not in UINTS else (t.to(torch.int64) % 7).to(dtype)
         for dims in [(0,), (1,), (0, 1)]:
-            assert_same(lambda d: getattr(torch, op)(t.to(d), dims, dtype=asked), context=(dtype, dims),
+            assert_same(lambda d: getattr(torch, op)(t.to(d, copy=True), dims, dtype=asked), context=(dtype, dims),
                         native=is_native(op, dtype, asked), **tolerance(asked))
 
 
@@ -131,8 +131,8 @@ def test_special_values(dtype):
             for i, value in enumerate(special):
                 t[(place + 500 * i) % 1000, 1] = value
             for op, dims in itertools.product(OPS, [(0,), (1,), (0, 1)]):
-                assert_same(lambda d: getattr(torch, op)(t.to(d), dims), native=True, context=(special, place, op, dims),
-                            **tolerance(dtype))
+                assert_same(lambda d: getattr(torch, op)(t.to(d), dims), native=True,
+                            context=(special, place, op, dims), **tolerance(dtype))
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -166,7 +166,8 @@ def test_out(op):
     assert_same(lambda d: run(t.to(d), 0, out=torch.zeros(6, device=d)), **whole)
     assert_same(lambda d: run(t.to(d), 0, keepdim=True, out=torch.zeros(1, 6, device=d)), **whole)
     assert_same(lambda d: run(t.to(d), 0, out=torch.zeros(6, 2, device=d)[:, 1]), **whole)
-    assert_same(lambda d: run(t.to(d), 1, dtype=torch.float64, out=torch.zeros(5, dtype=torch.float64, device=d)), **whole)
+    assert_same(lambda d: run(t.to(d), 1, dtype=torch.float64, out=torch.zeros(5, dtype=torch.float64, device=d)),
+                **whole)
     assert_same(lambda d: run(t.to(d), 1, out=torch.zeros(5, dtype=torch.float64, device=d)), **whole)
     # Resized with a warning, or refused.
     for out in [lambda d: torch.zeros(0, device=d), lambda d: torch.zeros(7, device=d),

@@ -147,7 +147,8 @@ void flip_signs(void* dst, const void* src, int64_t count) {
 
 template <typename Bits>
 Stage sign_flipper(bool even, bool odd) {
-  return even && odd ? flip_signs<Bits, true, true> : even ? flip_signs<Bits, true, false> : flip_signs<Bits, false, true>;
+  if (even && odd) return flip_signs<Bits, true, true>;
+  return even ? flip_signs<Bits, true, false> : flip_signs<Bits, false, true>;
 }
 
 template <typename T>

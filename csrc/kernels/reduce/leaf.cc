@@ -29,7 +29,7 @@ struct Sum {
   using Lane = std::conditional_t<
       sizeof(T) <= 2, int32_t,
       std::conditional_t<std::is_same_v<T, uint32_t>, uint64_t, std::conditional_t<sizeof(T) == 4, int64_t, T>>>;
-  using Accumulator = int64_t;
+  using Accumulator = uint64_t;  // unsigned, since it may wrap
 };
 template <typename T>
   requires(std::is_floating_point_v<T> || kIsHalf<T>)
@@ -60,9 +60,9 @@ HWY_INLINE void add_lanes(D d, hn::Vec<D> v, A* accumulators) {
     hn::StoreU(hn::Add(hn::LoadU(da, accumulators), hn::BitCast(da, v)), da, accumulators);
   } else {
     const hn::Half<D> half;
-    const hn::Rebind<A, decltype(half)> da;
-    add_lanes(da, hn::PromoteTo(da, hn::LowerHalf(half, v)), accumulators);
-    add_lanes(da, hn::PromoteTo(da, hn::UpperHalf(half, v)), accumulators + hn::Lanes(da));
+    const hn::Rebind<std::conditional_t<std::is_same_v<A, double>, double, int64_t>, decltype(half)> wide;
+    add_lanes(wide, hn::PromoteTo(wide, hn::LowerHalf(half, v)), accumulators);
+    add_lanes(wide, hn::PromoteTo(wide, hn::UpperHalf(half, v)), accumulators + hn::Lanes(wide));
   }
 }
 
@@ -185,7 +185,7 @@ AddLeaf column_adder(DType real) {
     case DType::kU16: return add_columns<uint16_t>;
     case DType::kU32: return add_columns<uint32_t>;
     case DType::kI64:
-    case DType::kU64: return add_columns<int64_t>;
+    case DType::kU64: return add_columns<uint64_t>;
     case DType::kF16: return add_columns<hwy::float16_t>;
     case DType::kBF16: return add_columns<hwy::bfloat16_t>;
     case DType::kF32: return add_columns<float>;
@@ -204,7 +204,7 @@ AddLeaf total_adder(DType real, bool in_pairs) {
     case DType::kU16: return total_adder_of<uint16_t>(in_pairs);
     case DType::kU32: return total_adder_of<uint32_t>(in_pairs);
     case DType::kI64:
-    case DType::kU64: return total_adder_of<int64_t>(in_pairs);
+    case DType::kU64: return total_adder_of<uint64_t>(in_pairs);
     case DType::kF16: return total_adder_of<hwy::float16_t>(in_pairs);
     case DType::kBF16: return total_adder_of<hwy::bfloat16_t>(in_pairs);
     case DType::kF32: return total_adder_of<float>(in_pairs);

@@ -15,8 +15,8 @@ struct Leaf {
   int64_t rows, columns;
 };
 
-// Accumulators are int64_t for bools and integers, double for floats; a complex number has two. Within a leaf f16, bf16 and
-// f32 are added in float.
+// Accumulators are int64_t for bools and integers, double for floats; a complex number has two. Within a leaf f16, bf16
+// and f32 are added in float.
 using AddLeaf = void (*)(void* accumulators, const Leaf& leaf);
 
 // Adds column c to accumulator c. The values of complex columns lie side by side: a leaf has twice as many.

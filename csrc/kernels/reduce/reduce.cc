@@ -78,7 +78,11 @@ Reduction::Tile Reduction::tile(int64_t index) const {
     tile.src += steps * nest.strides[1][d] * nest.element_size[1];
   };
   move(nest.rank - 1, tile.begin);
-  for (int64_t d = nest.rank - 2, rest = tile.row; d >= 0; rest /= nest.extents[d], --d) move(d, rest % nest.extents[d]);
+  int64_t rest = tile.row;
+  for (int d = nest.rank - 2; d >= 0; --d) {
+    move(d, rest % nest.extents[d]);
+    rest /= nest.extents[d];
+  }
   return tile;
 }
 
