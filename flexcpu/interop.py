@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     import numpy
 
 
+def _check_tensor(t: object) -> None:
+    if not isinstance(t, torch.Tensor):
+        raise TypeError(f"expected a torch.Tensor, not {type(t).__name__}")
+
+
 def asarray(t: torch.Tensor) -> numpy.ndarray:
     """A NumPy array over a tensor's bytes, without a copy: both see each other's writes.
 
@@ -19,6 +24,7 @@ def asarray(t: torch.Tensor) -> numpy.ndarray:
     raises instead, as on every accelerator. Errors are those of `Tensor.numpy()` on the CPU: a tensor that requires grad, or
     is conjugated, a dtype that NumPy has not.
     """
+    _check_tensor(t)
     if t.device.type != "flex" or t.layout != torch.strided:
         return t.numpy()
     if t.requires_grad:
@@ -35,6 +41,7 @@ def from_cpu(t: torch.Tensor, copy: bool = True) -> torch.Tensor:
     (`.cpu()`), else aliased for good, and both see each other's writes. Raises ValueError when `t` is not on the CPU, or is
     to be shared and requires grad.
     """
+    _check_tensor(t)
     if t.device.type != "cpu":
         raise ValueError(f"expected a CPU tensor, not one on {t.device}")
     if copy:

@@ -202,10 +202,11 @@ class Call {
       IValue& value = (*stack_)[first_ + i];
       if (value.isTensor()) {
         const at::Tensor& tensor = value.toTensor();
-        if (tensor.defined() && tensor.device().type() == device::kFlex.type()) value = layouts_.to_cpu(tensor, writes);
+        if (tensor.defined() && tensor.device().type() == device::kFlex.type()) value = alias_of(tensor, writes);
       } else if (value.isNone() || value.isGenerator()) {
         alias_generator(i, value);
       } else if (value.isDevice()) {
+        makes_cpu_ |= value.toDevice().is_cpu();
         if (value.toDevice().type() == device::kFlex.type()) value = kCpu;
       } else if (!value.isScalar() && !value.isIntList() && !value.isString()) {
         value = aliased(value, writes);
@@ -213,11 +214,17 @@ class Call {
     }
   }
 
+  at::Tensor alias_of(const at::Tensor& tensor, bool writes) {
+    // torch's own ops have told autograd of the write on their way here; a user's kernel would do so by what it calls.
+    if (writes && !op_.is_aten) tensor.unsafeGetTensorImpl()->bump_version();
+    return layouts_.to_cpu(tensor, writes);
+  }
+
   // Containers, of any depth.
   IValue aliased(const IValue& value, bool writes) {
     if (value.isTensor()) {
       const at::Tensor& tensor = value.toTensor();
-      if (tensor.defined() && tensor.device().type() == device::kFlex.type()) return layouts_.to_cpu(tensor, writes);
+      if (tensor.defined() && tensor.device().type() == device::kFlex.type()) return alias_of(tensor, writes);
       return value;
     }
     if (value.isList()) {
@@ -251,7 +258,7 @@ class Call {
     const auto& returns = schema_.returns();
     const size_t first = stack_->size() - returns.size();
     for (size_t i = 0; i < returns.size(); ++i) {
-      if (static_cast<int>(i) == op_.cpu_result) continue;
+      if (static_cast<int>(i) == op_.cpu_result || (makes_cpu_ && !returns[i].alias_info())) continue;
       IValue& value = (*stack_)[first + i];
       value = adopted(std::move(value));
     }
@@ -274,6 +281,7 @@ class Call {
   const c10::FunctionSchema& schema_;
   torch::jit::Stack* stack_;
   const size_t first_;
+  bool makes_cpu_ = false;  // the caller asks for CPU results
   bool of_cpu_tensors_ = false;
 };
 

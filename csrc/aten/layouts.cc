@@ -1,5 +1,6 @@
 #include "aten/layouts.h"
 
+#include <ATen/NestedTensorImpl.h>
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/SparseTensorImpl.h>
 #include <ATen/quantized/QTensorImpl.h>
@@ -53,15 +54,30 @@ at::Tensor quantized_on(const at::Tensor& strided, DispatchKey key, const at::Te
   return result;
 }
 
+// A nested tensor is one buffer. Where its parts lie in it, CPU tensors tell, whatever the device.
+at::Tensor buffer_of(const at::Tensor& nested) {
+  return at::native::get_nested_tensor_impl(nested)->get_unsafe_storage_as_tensor();
+}
+
+at::Tensor nested_on(const at::Tensor& buffer, const at::Tensor& like) {
+  const auto* from = at::native::get_nested_tensor_impl(like);
+  return at::detail::make_tensor<at::native::NestedTensorImpl>(buffer, from->get_nested_sizes(),
+                                                               from->get_nested_strides(), from->get_storage_offsets());
+}
+
 }  // namespace
 
 Layouts::Layouts(DispatchKeySet keys) : cpu_keys_(DispatchKey::CPU) {
   if (keys.has(DispatchKey::SparsePrivateUse1)) cpu_keys_ = cpu_keys_.add(DispatchKey::SparseCPU);
   if (keys.has(DispatchKey::SparseCsrPrivateUse1)) cpu_keys_ = cpu_keys_.add(DispatchKey::SparseCsrCPU);
   if (keys.has(DispatchKey::QuantizedPrivateUse1)) cpu_keys_ = cpu_keys_.add(DispatchKey::QuantizedCPU);
+  if (keys.has(DispatchKey::NestedTensorPrivateUse1)) cpu_keys_ = cpu_keys_.add(DispatchKey::NestedTensorCPU);
 }
 
 at::Tensor Layouts::to_cpu(const at::Tensor& flex, bool writes) {
+  // One alias per tensor: kernels ask whether a result is an argument.
+  for (const Alias& known : aliases_)
+    if (known.flex == flex.unsafeGetTensorImpl()) return known.cpu;
   at::Tensor cpu;
   if (flex.layout() == c10::kStrided && !flex.is_quantized() && !flex.is_nested()) [[likely]] {
     cpu = scope_.to_cpu(flex, writes);
@@ -71,11 +87,14 @@ at::Tensor Layouts::to_cpu(const at::Tensor& flex, bool writes) {
     cpu = alias_compressed(flex, writes);
   } else if (flex.is_quantized()) {
     cpu = alias_quantized(flex, writes);
+  } else if (flex.layout() == c10::kStrided) {
+    cpu = alias_nested(flex, writes);
   } else {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "flex has no tensors of this layout (", flex.layout(),
-                                flex.is_nested() ? ", nested" : "", "); move it to the CPU first with .cpu().");
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "flex has no tensors of layout ", flex.layout(),
+                                "; move it to the CPU first with .cpu().");
   }
   if (writes) written_.push_back({flex, cpu});
+  aliases_.push_back({flex.unsafeGetTensorImpl(), cpu});
   return cpu;
 }
 
@@ -95,6 +114,11 @@ at::Tensor Layouts::alias_quantized(const at::Tensor& flex, bool writes) {
   return quantized_on(scope_.to_cpu(flex, writes), DispatchKey::QuantizedCPU, flex);
 }
 
+at::Tensor Layouts::alias_nested(const at::Tensor& flex, bool writes) {
+  cpu_keys_ = cpu_keys_.add(DispatchKey::NestedTensorCPU);
+  return nested_on(scope_.to_cpu(buffer_of(flex), writes), flex);
+}
+
 void Layouts::write_back() {
   scope_.write_back_storages();
   for (const Written& argument : written_) write_back(argument.flex, argument.cpu);
@@ -111,7 +135,7 @@ void Layouts::write_back(const at::Tensor& flex, const at::Tensor& cpu) {
     compressed_of(flex)->set_member_tensors(scope_.to_flex(from->compressed_indices()),
                                             scope_.to_flex(from->plain_indices()), scope_.to_flex(from->values()),
                                             from->sizes());
-  } else {
+  } else if (!cpu.is_nested()) {  // no op moves the parts of a nested tensor
     scope_.write_back_metadata(flex, cpu);
   }
 }
@@ -127,6 +151,7 @@ at::Tensor Layouts::to_flex(const at::Tensor& cpu) {
 at::Tensor Layouts::adopt(const at::Tensor& cpu) {
   const auto member = [&](const at::Tensor& tensor) { return scope_.to_flex(tensor); };
   if (cpu.is_quantized()) return quantized_on(scope_.to_flex(cpu), DispatchKey::QuantizedPrivateUse1, cpu);
+  if (cpu.is_nested()) return nested_on(scope_.to_flex(buffer_of(cpu)), cpu);
   if (cpu.layout() == c10::kStrided) return scope_.to_flex(cpu);
   if (cpu.layout() == c10::kSparse) return map_coo(cpu, DispatchKey::SparsePrivateUse1, member);
   if (is_compressed(cpu.layout()))

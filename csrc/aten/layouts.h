@@ -1,8 +1,8 @@
 #pragma once
-// Aliases of every layout that tensors come in: strided, sparse, compressed sparse, quantized.
+// Aliases of every layout that tensors come in: strided, sparse, compressed sparse, quantized, nested.
 //
-// A sparse or quantized flex tensor is the CPU's class of tensor over flex members. Its alias is the same class over the
-// members' aliases, and after the call the members travel back.
+// A sparse, quantized or nested flex tensor is the CPU's class of tensor over flex members. Its alias is the same class
+// over the members' aliases, and after the call the members travel back.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
@@ -32,11 +32,17 @@ class Layouts {
   at::Tensor alias_coo(const at::Tensor& flex, bool writes);
   at::Tensor alias_compressed(const at::Tensor& flex, bool writes);
   at::Tensor alias_quantized(const at::Tensor& flex, bool writes);
+  at::Tensor alias_nested(const at::Tensor& flex, bool writes);
   at::Tensor adopt(const at::Tensor& cpu);
   void write_back(const at::Tensor& flex, const at::Tensor& cpu);
 
   device::AliasScope scope_;  // first, to outlive every alias below
   c10::DispatchKeySet cpu_keys_;
+  struct Alias {
+    const c10::TensorImpl* flex;
+    at::Tensor cpu;
+  };
+  c10::SmallVector<Alias, 4> aliases_;
   struct Written {
     at::Tensor flex, cpu;
   };

@@ -2,9 +2,14 @@
 // them. Gates are (N, 4H) and (N, 3H), states (N, H), biases (4H) and (3H).
 //
 // The workspaces are what the backward formulas need: (N, 4H) activated gates, and (N, 5H) for GRU.
+//
+// torch has a derivative of the fused forms, and of that derivative, but no forward derivative and no vmap rule: there the
+// cell is the ordinary ops that it is made of, as on the CPU.
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_thnn_fused_gru_cell_ops.h>
+#include <ATen/ops/_thnn_fused_lstm_cell_ops.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/mul.h>
@@ -37,15 +42,21 @@ class OnCpu {
 
 Tensor plus(const Tensor& gates, const Tensor& bias) { return bias.defined() ? gates + bias : gates; }
 
+std::tuple<Tensor, Tensor, Tensor> lstm_formula(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& cx,
+                                                const Tensor& input_bias, const Tensor& hidden_bias) {
+  const Tensor gates = plus(input_gates, input_bias) + plus(hidden_gates, hidden_bias);
+  const auto parts = gates.unsafe_chunk(4, 1);
+  const Tensor in = parts[0].sigmoid(), forget = parts[1].sigmoid(), cell = parts[2].tanh(), out = parts[3].sigmoid();
+  const Tensor cy = forget * cx + in * cell;
+  return {out * cy.tanh(), cy, at::cat({in, forget, cell, out}, 1)};
+}
+
 std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& cx,
                                              const optional<Tensor>& input_bias, const optional<Tensor>& hidden_bias) {
   OnCpu cpu;
-  const Tensor gates = plus(cpu(input_gates), cpu(input_bias)) + plus(cpu(hidden_gates), cpu(hidden_bias));
-  const auto parts = gates.unsafe_chunk(4, 1);
-  const Tensor in = parts[0].sigmoid(), forget = parts[1].sigmoid(), cell = parts[2].tanh(), out = parts[3].sigmoid();
-  const Tensor cy = forget * cpu(cx) + in * cell;
-  const Tensor hy = out * cy.tanh();
-  return {cpu.back(hy), cpu.back(cy), cpu.back(at::cat({in, forget, cell, out}, 1))};
+  const auto [hy, cy, workspace] =
+      lstm_formula(cpu(input_gates), cpu(hidden_gates), cpu(cx), cpu(input_bias), cpu(hidden_bias));
+  return {cpu.back(hy), cpu.back(cy), cpu.back(workspace)};
 }
 
 std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(const optional<Tensor>& grad_hy, const optional<Tensor>& grad_cy,
@@ -74,17 +85,22 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(const optional<Tensor>& gr
   return {cpu.back(grad_gates), cpu.back(grad_cell_state * forget), cpu.back(grad_bias)};
 }
 
-std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& hx,
-                                    const optional<Tensor>& input_bias, const optional<Tensor>& hidden_bias) {
-  OnCpu cpu;
-  const auto from_input = plus(cpu(input_gates), cpu(input_bias)).unsafe_chunk(3, 1);
-  const auto from_hidden = plus(cpu(hidden_gates), cpu(hidden_bias)).unsafe_chunk(3, 1);
-  const Tensor state = cpu(hx);
+std::tuple<Tensor, Tensor> gru_formula(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& hx,
+                                       const Tensor& input_bias, const Tensor& hidden_bias) {
+  const auto from_input = plus(input_gates, input_bias).unsafe_chunk(3, 1);
+  const auto from_hidden = plus(hidden_gates, hidden_bias).unsafe_chunk(3, 1);
   const Tensor reset = (from_input[0] + from_hidden[0]).sigmoid();
   const Tensor update = (from_input[1] + from_hidden[1]).sigmoid();
   const Tensor candidate = (from_input[2] + reset * from_hidden[2]).tanh();
-  const Tensor hy = candidate + update * (state - candidate);
-  return {cpu.back(hy), cpu.back(at::cat({reset, update, candidate, state, from_hidden[2]}, 1))};
+  return {candidate + update * (hx - candidate), at::cat({reset, update, candidate, hx, from_hidden[2]}, 1)};
+}
+
+std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& hx,
+                                    const optional<Tensor>& input_bias, const optional<Tensor>& hidden_bias) {
+  OnCpu cpu;
+  const auto [hy, workspace] =
+      gru_formula(cpu(input_gates), cpu(hidden_gates), cpu(hx), cpu(input_bias), cpu(hidden_bias));
+  return {cpu.back(hy), cpu.back(workspace)};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tensor& grad_hy, const Tensor& workspace,
@@ -103,11 +119,49 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tenso
           cpu.back(bias_of(grad_hidden))};
 }
 
+// ---- Forward derivatives and vmap ----
+
+Tensor value_of(const optional<Tensor>& tensor) { return tensor.value_or(Tensor()); }
+
+bool has_tangent(const Tensor& tensor) { return tensor.defined() && tensor._fw_grad(/*level=*/0).defined(); }
+
+// The fused op under torch's own derivative, which is registered for every device.
+c10::DispatchKeySet below_own_autograd(c10::DispatchKeySet keys) {
+  return (keys - c10::DispatchKeySet(c10::DispatchKey::AutogradPrivateUse1)) |
+         c10::DispatchKeySet(c10::DispatchKey::AutogradOther);
+}
+
+template <typename Op, auto formula>
+auto differentiable(c10::DispatchKeySet keys, const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& state,
+                    const optional<Tensor>& input_bias, const optional<Tensor>& hidden_bias) {
+  const Tensor biases[] = {value_of(input_bias), value_of(hidden_bias)};
+  if (has_tangent(input_gates) || has_tangent(hidden_gates) || has_tangent(state) || has_tangent(biases[0]) ||
+      has_tangent(biases[1]))
+    return formula(input_gates, hidden_gates, state, biases[0], biases[1]);
+  return Op::redispatch(below_own_autograd(keys), input_gates, hidden_gates, state, input_bias, hidden_bias);
+}
+
+template <auto formula>
+auto decomposed(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& state,
+                const optional<Tensor>& input_bias, const optional<Tensor>& hidden_bias) {
+  return formula(input_gates, hidden_gates, state, value_of(input_bias), value_of(hidden_bias));
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_thnn_fused_lstm_cell", &lstm_cell);
   m.impl("_thnn_fused_lstm_cell_backward_impl", &lstm_cell_backward);
   m.impl("_thnn_fused_gru_cell", &gru_cell);
   m.impl("_thnn_fused_gru_cell_backward", &gru_cell_backward);
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("_thnn_fused_lstm_cell", &differentiable<at::_ops::_thnn_fused_lstm_cell, &lstm_formula>);
+  m.impl("_thnn_fused_gru_cell", &differentiable<at::_ops::_thnn_fused_gru_cell, &gru_formula>);
+}
+
+TORCH_LIBRARY_IMPL(aten, FuncTorchBatchedDecomposition, m) {
+  m.impl("_thnn_fused_lstm_cell", &decomposed<&lstm_formula>);
+  m.impl("_thnn_fused_gru_cell", &decomposed<&gru_formula>);
 }
 
 }  // namespace

@@ -14,14 +14,9 @@ namespace {
 
 using c10::DispatchKey;
 
-void refuse_nested(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack*) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, op.operator_name(), ": flex has no strided nested tensors; use layout=torch.jagged, "
-                              "or move them to the CPU first with .cpu().");
-}
-
 // Composites that ask for the device by name, and so refuse flex or take another way than on the CPU.
 constexpr std::string_view kByDeviceName[] = {"aten::mode.values", "aten::convolution", "aten::_convolution",
-                                              "aten::convolution_backward"};
+                                              "aten::convolution_backward", "aten::copy_"};
 
 // The CPU's key for a layout, and the device's.
 constexpr std::pair<DispatchKey, DispatchKey> kKeys[] = {
@@ -29,6 +24,7 @@ constexpr std::pair<DispatchKey, DispatchKey> kKeys[] = {
     {DispatchKey::SparseCPU, DispatchKey::SparsePrivateUse1},
     {DispatchKey::SparseCsrCPU, DispatchKey::SparseCsrPrivateUse1},
     {DispatchKey::QuantizedCPU, DispatchKey::QuantizedPrivateUse1},
+    {DispatchKey::NestedTensorCPU, DispatchKey::NestedTensorPrivateUse1},
 };
 
 bool prefers_fallback(const c10::OperatorHandle& op, DispatchKey cpu_key) {
@@ -58,7 +54,7 @@ void register_fallback_over_defaults() {
       const auto op = dispatcher.findOp(name);
       if (!op || op->hasKernelForDispatchKey(flex_key)) continue;
       const std::string qualified = toString(name);
-      if (prefers_fallback(*op, cpu_key) || (flex_key == DispatchKey::PrivateUse1 && is_listed(qualified)))
+      if (prefers_fallback(*op, cpu_key) || is_listed(qualified))
         library.impl(qualified.c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback_of_keys>());
     }
   }
@@ -68,9 +64,7 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromB
 TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback_of_keys>()); }
 TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback_of_keys>()); }
 TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback_of_keys>()); }
-TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_nested>());
-}
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback_of_keys>()); }
 // Ops without a derivative: what the CPU's own key does.
 TORCH_LIBRARY_IMPL(_, AutogradPrivateUse1, m) { m.fallback(torch::autograd::basicAutogradNotImplementedFallback()); }
 // Until there are cast lists, autocast on the device changes nothing.

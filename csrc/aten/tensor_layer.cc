@@ -61,16 +61,14 @@ Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides, optional<ScalarType
   return result;
 }
 
-// All zeros, and no bytes: forward AD's zero tangents.
+// All zeros, in a storage that has the size but no bytes: forward AD's zero tangents.
 Tensor efficient_zero_tensor(IntArrayRef sizes, optional<ScalarType> dtype, optional<Layout>, optional<Device>,
                              optional<bool>) {
   device::enter();
-  const auto keys = c10::DispatchKeySet(c10::DispatchKey::PrivateUse1) | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor);
-  auto meta = c10::scalarTypeToTypeMeta(c10::dtype_or_default(dtype));
-  at::detail::check_size_nonnegative(sizes);
-  Tensor result = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(device::new_storage(0)), keys, meta);
-  result.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
-  return result;
+  static auto* allocator = new at::native::ZeroTensorAllocator(device::kFlex);  // storages may outlive static destructors
+  const auto keys =
+      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1) | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor);
+  return at::detail::empty_generic(sizes, allocator, keys, c10::dtype_or_default(dtype), std::nullopt);
 }
 
 // ---- Resizing ----
@@ -155,6 +153,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_local_scalar_dense", &local_scalar_dense);
   m.impl("record_stream", &record_stream);
 }
+
+TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) { m.impl("set_.source_Storage_storage_offset", &set_storage); }
 
 }  // namespace
 }  // namespace flexcpu::aten

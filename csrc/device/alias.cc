@@ -27,8 +27,10 @@ void unshare_behind(c10::StorageImpl* alias) {
 }
 
 at::Tensor tensor_on(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const at::Tensor& like) {
-  at::Tensor tensor = at::detail::make_tensor_base<c10::TensorImpl>(c10::Storage(std::move(storage)),
-                                                                    c10::DispatchKeySet(key), like.dtype());
+  c10::DispatchKeySet keys(key);
+  if (like._is_zerotensor()) keys = keys.add(c10::DispatchKey::ZeroTensor);
+  at::Tensor tensor =
+      at::detail::make_tensor_base<c10::TensorImpl>(c10::Storage(std::move(storage)), keys, like.dtype());
   auto* impl = tensor.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
   if (like.is_conj()) impl->_set_conj(true);
@@ -93,12 +95,12 @@ c10::intrusive_ptr<c10::StorageImpl> AliasScope::flex_storage_of(const at::Tenso
 
   auto held = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
   // Ours already (the kernel returned or cached one of our CPU tensors): share it, with all its safety.
-  auto flex = share(storage);
+  auto flex = share(storage, /*offset=*/0, storage->nbytes(), kFlex);
   if (!flex) {
     const size_t nbytes = storage->nbytes();
     const bool is_fresh = storage->allocator() != nullptr && storage->resizable() && !storage->has_materializer();
     if (is_fresh) {
-      flex = storage_on(buffer_around(std::move(storage->_mutable_data_ptr_no_checks()), nbytes), nbytes);
+      flex = storage_on(own(std::move(storage->_mutable_data_ptr_no_checks()), nbytes), nbytes);
       storage->_mutable_data_ptr_no_checks() = alias_data(read(flex.get()).data, flex.get());
     } else {
       flex = new_storage(nbytes);

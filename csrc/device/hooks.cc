@@ -54,7 +54,7 @@ class Hooks final : public at::PrivateUse1HooksInterface {
 c10::intrusive_ptr<c10::StorageImpl> make_storage(c10::StorageImpl::use_byte_size_t, c10::SymInt nbytes,
                                                   c10::DataPtr data, c10::Allocator*, bool resizable) {
   const auto size = static_cast<size_t>(nbytes.guard_int(__FILE__, __LINE__));
-  auto storage = data.get() ? storage_on(buffer_around(std::move(data), size), size) : new_storage(size);
+  auto storage = data.get() ? storage_on(own(std::move(data), size), size) : new_storage(size);
   storage->set_resizable(resizable);
   return storage;
 }

@@ -12,14 +12,15 @@ size_t nbytes_of(const at::Tensor& tensor) { return static_cast<size_t>(tensor.n
 
 bool is_plain(const at::Tensor& tensor) {
   return tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_conj() && !tensor.is_neg() &&
-         !tensor.is_quantized();
+         !tensor.is_quantized() && !tensor._is_zerotensor();
 }
 
-at::Tensor tensor_on(c10::intrusive_ptr<c10::StorageImpl> storage, const at::Tensor& like, c10::Device device) {
+at::Tensor tensor_on(c10::intrusive_ptr<c10::StorageImpl> storage, const at::Tensor& like, int64_t offset,
+                     c10::Device device) {
   const auto key = device.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::PrivateUse1;
   at::Tensor tensor = at::detail::make_tensor_base<c10::TensorImpl>(c10::Storage(std::move(storage)),
                                                                     c10::DispatchKeySet(key), like.dtype());
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), offset);
   return tensor;
 }
 
@@ -34,10 +35,10 @@ at::Tensor with_bits(at::Tensor tensor, const at::Tensor& like) {
 
 at::Tensor share_tensor(const at::Tensor& tensor, c10::Device device) {
   if (!is_plain(tensor) || !tensor.is_non_overlapping_and_dense()) return {};
-  if (2 * nbytes_of(tensor) < tensor.storage().nbytes()) return {};
   enter();
-  auto storage = share(storage_of(tensor), device);
-  return storage ? tensor_on(std::move(storage), tensor, device) : at::Tensor();
+  const size_t offset = static_cast<size_t>(tensor.storage_offset()) * tensor.element_size();
+  auto storage = share(storage_of(tensor), offset, nbytes_of(tensor), device);
+  return storage ? tensor_on(std::move(storage), tensor, /*offset=*/0, device) : at::Tensor();
 }
 
 bool copy_by_sharing(const at::Tensor& dst, const at::Tensor& src) {
@@ -49,19 +50,20 @@ bool copy_by_sharing(const at::Tensor& dst, const at::Tensor& src) {
 
 at::Tensor alias_on_cpu(const at::Tensor& tensor) {
   const c10::Device cpu(c10::DeviceType::CPU);
-  return with_bits(tensor_on(alias(storage_of(tensor), cpu), tensor, cpu), tensor);
+  return with_bits(tensor_on(alias(storage_of(tensor), cpu), tensor, tensor.storage_offset(), cpu), tensor);
 }
 
 at::Tensor adopt_from_cpu(const at::Tensor& tensor) {
   enter();
-  auto storage = share(storage_of(tensor));
+  auto storage = share(storage_of(tensor), /*offset=*/0, tensor.storage().nbytes(), kFlex);
   if (!storage) storage = alias(storage_of(tensor), kFlex);
-  return with_bits(tensor_on(std::move(storage), tensor, kFlex), tensor);
+  return with_bits(tensor_on(std::move(storage), tensor, tensor.storage_offset(), kFlex), tensor);
 }
 
 bool shares_memory(const at::Tensor& a, const at::Tensor& b) {
-  if (!a.has_storage() || !b.has_storage() || a.storage().nbytes() == 0) return false;
-  return read(storage_of(a)).data == read(storage_of(b)).data;
+  if (!a.has_storage() || !b.has_storage() || a.storage().nbytes() == 0 || b.storage().nbytes() == 0) return false;
+  const Access x = read(storage_of(a)), y = read(storage_of(b));
+  return x.pin.buffer() && y.pin.buffer() ? x.pin.buffer() == y.pin.buffer() : x.data == y.data;
 }
 
 }  // namespace flexcpu::device

@@ -5,9 +5,8 @@
 
 namespace flexcpu::device {
 
-// A tensor on `device` (flex or CPU) with `tensor`'s sizes, strides and bytes; undefined when it may not share: escaped or
-// foreign bytes, a conjugate or negative bit, overlapping or gappy layouts, or a tensor that covers less than half of its
-// storage (a small clone must not keep a large storage alive).
+// A tensor on `device` (flex or CPU) with `tensor`'s sizes, strides and bytes, from the beginning of a storage of its own, as
+// a copy; undefined when it may not share (storage.h), has a conjugate or negative bit, or an overlapping or gappy layout.
 at::Tensor share_tensor(const at::Tensor& tensor, c10::Device device);
 
 // copy_() of a whole storage: makes `dst`'s storage share `src`'s bytes. False, and nothing done, when dtype or layout
@@ -21,7 +20,7 @@ at::Tensor alias_on_cpu(const at::Tensor& tensor);
 // else aliased for good (both see each other's writes).
 at::Tensor adopt_from_cpu(const at::Tensor& tensor);
 
-// Whether two tensors' storages are the same bytes right now.
+// Whether two tensors' storages are on the same buffer right now.
 bool shares_memory(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace flexcpu::device

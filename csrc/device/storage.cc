@@ -24,8 +24,10 @@ Buffer* buffer_under(const c10::DataPtr& data) {
   return data.get_deleter() == &drop_owner ? static_cast<Buffer*>(data.get_context()) : nullptr;
 }
 
+c10::DataPtr data_ptr_on(Buffer* buffer, void* data, c10::Device device) { return {data, buffer, &drop_owner, device}; }
+
 c10::DataPtr data_ptr_on(Buffer* buffer, c10::Device device) {
-  return {buffer ? buffer->data() : nullptr, buffer, &drop_owner, device};
+  return data_ptr_on(buffer, buffer ? buffer->data() : nullptr, device);
 }
 
 Buffer* allocate(size_t nbytes) {
@@ -42,22 +44,22 @@ void arm(c10::StorageImpl* storage) {
   if (!storage->has_materializer()) storage->set_materializer(&hook);
 }
 
-// Puts `fresh` in place of the storage's bytes and returns the old DataPtr, which the caller destroys after unlocking: a
+// Puts `data` in place of the storage's bytes and returns the old DataPtr, which the caller destroys after unlocking: a
 // foreign deleter may want the GIL.
-c10::DataPtr swap_in(c10::StorageImpl* storage, Buffer* fresh) {
-  c10::DataPtr old = data_ptr_on(fresh, storage->device());
-  std::swap(storage->_mutable_data_ptr_no_checks(), old);
-  return old;
+c10::DataPtr swap_in(c10::StorageImpl* storage, c10::DataPtr data) {
+  std::swap(storage->_mutable_data_ptr_no_checks(), data);
+  return data;
 }
 
-// Gives the storage bytes of its own, under its lock. Returns the old DataPtr where they were shared.
-c10::DataPtr unshare(c10::StorageImpl* storage, Buffer* shared, bool discard) {
-  Buffer* own = allocate(shared->size());
-  if (!discard) {
-    std::memcpy(own->data(), shared->data(), std::min(shared->size(), storage->nbytes()));
+// Gives the storage bytes of its own, under its lock. Returns the old DataPtr.
+c10::DataPtr unshare(c10::StorageImpl* storage, bool discard) {
+  const size_t nbytes = storage->nbytes();
+  Buffer* own = allocate(nbytes);
+  if (own && !discard) {
+    std::memcpy(own->data(), storage->_mutable_data_ptr_no_checks().get(), nbytes);
     memory::statistics().unshares.fetch_add(1, std::memory_order_relaxed);
   }
-  return swap_in(storage, own);
+  return swap_in(storage, data_ptr_on(own, storage->device()));
 }
 
 // Keeps `storage` alive from a DataPtr over its bytes: they are neither ours nor can they be moved out of it.
@@ -85,11 +87,12 @@ void* escape(c10::StorageImpl* storage) {
   StorageLock lock(storage);
   const c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
   if (Buffer* buffer = buffer_under(data)) {
-    while (!buffer->escape()) {
-      old = unshare(storage, buffer, /*discard=*/false);
+    if (!buffer->escape()) {
+      old = unshare(storage, /*discard=*/false);
       buffer = buffer_under(data);
+      TORCH_INTERNAL_ASSERT(!buffer || buffer->escape(), "new bytes have one owner");
     }
-    buffer->bump_generation();
+    if (buffer) buffer->bump_generation();
   }
   return data.get();
 }
@@ -107,109 +110,122 @@ Access write(c10::StorageImpl* storage, bool discard) {
   Buffer* buffer = buffer_under(data);
   if (buffer) {
     if (buffer->is_shared()) {
-      old = unshare(storage, buffer, discard);
+      old = unshare(storage, discard);
       buffer = buffer_under(data);
     }
-    buffer->bump_generation();
+    if (buffer) buffer->bump_generation();
   }
   return {data.get(), Pin(buffer, Pin::Use::kWrite)};
 }
 
 Pin buffer_of(c10::StorageImpl* storage) { return read(storage).pin; }
 
-c10::intrusive_ptr<c10::StorageImpl> storage_on(Buffer* buffer, size_t nbytes, c10::Device device) {
-  auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(nbytes), data_ptr_on(buffer, device),
-      device.is_cpu() ? c10::GetCPUAllocator() : allocator(), /*resizable=*/true);
+c10::DataPtr own(c10::DataPtr data, size_t nbytes, c10::Device device) {
+  if (data.get_deleter() == &drop_owner) {
+    data.unsafe_set_device(device);
+    return data;
+  }
+  if (data.get() == nullptr || nbytes == 0) return data_ptr_on(nullptr, device);
+  void* bytes = data.get();
+  auto* holder = new c10::DataPtr(std::move(data));
+  return data_ptr_on(Buffer::adopt(bytes, nbytes, holder, [](void* p) { delete static_cast<c10::DataPtr*>(p); }), device);
+}
+
+c10::intrusive_ptr<c10::StorageImpl> storage_on(c10::DataPtr data, size_t nbytes) {
+  c10::Allocator* const source = data.device().is_cpu() ? c10::GetCPUAllocator() : allocator();
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(nbytes),
+                                                       std::move(data), source, /*resizable=*/true);
   storage->set_materializer(&hook);
   return storage;
 }
 
 c10::intrusive_ptr<c10::StorageImpl> new_storage(size_t nbytes, c10::Device device) {
-  return storage_on(allocate(nbytes), nbytes, device);
+  return storage_on(data_ptr_on(allocate(nbytes), device), nbytes);
 }
 
-Buffer* buffer_around(c10::DataPtr data, size_t nbytes) {
-  if (Buffer* buffer = buffer_under(data)) {
-    data.release_context();
-    return buffer;
+c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl* storage, size_t offset, size_t nbytes, c10::Device device) {
+  c10::DataPtr shared;
+  {
+    StorageLock lock(storage);
+    const c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+    if (offset + nbytes > storage->nbytes() || offset % memory::kAlignment != 0) return {};
+    Buffer* buffer = buffer_under(data);
+    if (buffer ? 2 * nbytes < buffer->size() || !buffer->share() : data.get() != nullptr) return {};
+    shared = data_ptr_on(buffer, static_cast<std::byte*>(data.get()) + offset, device);
   }
-  if (data.get() == nullptr) return nullptr;
-  void* bytes = data.get();
-  auto* holder = new c10::DataPtr(std::move(data));
-  return Buffer::adopt(bytes, nbytes, holder, [](void* p) { delete static_cast<c10::DataPtr*>(p); });
+  return storage_on(std::move(shared), nbytes);
 }
 
-c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl* storage, c10::Device device) {
-  Buffer* buffer = nullptr;
+c10::intrusive_ptr<c10::StorageImpl> share_by_adopting(c10::StorageImpl* storage) {
+  const size_t nbytes = storage->nbytes();
+  {
+    StorageLock lock(storage);
+    const c10::Device home = storage->device();
+    swap_in(storage, own(swap_in(storage, {}), nbytes, home));
+    arm(storage);
+  }
+  return share(storage, /*offset=*/0, nbytes, kFlex);
+}
+
+c10::intrusive_ptr<c10::StorageImpl> alias(c10::StorageImpl* storage, c10::Device device) {
+  escape(storage);
+  c10::DataPtr aliased, old;
   size_t nbytes;
   {
     StorageLock lock(storage);
     const c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
     nbytes = storage->nbytes();
-    buffer = buffer_under(data);
-    if (buffer ? !buffer->share() : data.get() != nullptr) return {};
-  }
-  return storage_on(buffer, nbytes, device);
-}
-
-c10::intrusive_ptr<c10::StorageImpl> alias(c10::StorageImpl* storage, c10::Device device) {
-  escape(storage);
-  Buffer* buffer;
-  size_t nbytes;
-  {
-    StorageLock lock(storage);
-    c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
-    nbytes = storage->nbytes();
-    buffer = buffer_under(data);
-    if (!buffer && data.get()) {
-      buffer = buffer_around(storage->resizable() ? std::move(data) : data_ptr_keeping(storage, data.get()), nbytes);
-      TORCH_CHECK(buffer->escape());
-      if (!storage->resizable()) return storage_on(buffer, nbytes, device);
-      data = data_ptr_on(buffer, storage->device());
-      arm(storage);
+    if (!buffer_under(data) && data.get() && nbytes != 0) {
+      const bool moves = storage->resizable();
+      const c10::Device home = data.device();
+      c10::DataPtr foreign = moves ? swap_in(storage, {}) : data_ptr_keeping(storage, data.get());
+      aliased = own(std::move(foreign), nbytes, device);
+      TORCH_INTERNAL_ASSERT(buffer_under(aliased)->escape(), "new buffers have one owner");
+      if (moves) {
+        buffer_under(aliased)->alias();
+        old = swap_in(storage, data_ptr_on(buffer_under(aliased), home));
+        arm(storage);
+      }
+    } else {
+      if (Buffer* buffer = buffer_under(data)) buffer->alias();
+      aliased = data_ptr_on(buffer_under(data), data.get(), device);
     }
-    if (buffer) buffer->alias();
   }
-  return storage_on(buffer, nbytes, device);
+  return storage_on(std::move(aliased), nbytes);
 }
 
 bool replace_by_sharing(c10::StorageImpl* dst, c10::StorageImpl* src) {
   if (dst == src || dst->nbytes() != src->nbytes()) return false;
-  Buffer* shared;
+  c10::DataPtr spare;  // the new owner: `dst`, or nobody
   {
     StorageLock lock(src);
-    shared = buffer_under(src->_mutable_data_ptr_no_checks());
+    const c10::DataPtr& data = src->_mutable_data_ptr_no_checks();
+    Buffer* shared = buffer_under(data);
     if (!shared || !shared->share()) return false;
+    spare = data_ptr_on(shared, data.get(), dst->device());
   }
-  // The new owner: `dst`, or nobody.
-  c10::DataPtr spare = data_ptr_on(shared, dst->device());
   StorageLock lock(dst);
-  Buffer* own = buffer_under(dst->_mutable_data_ptr_no_checks());
-  if (!own || own->is_escaped() || own->is_pinned_down()) return false;
-  std::swap(dst->_mutable_data_ptr_no_checks(), spare);
+  Buffer* replaced = buffer_under(dst->_mutable_data_ptr_no_checks());
+  if (!replaced || replaced->is_escaped() || replaced->is_pinned_down()) return false;
+  spare = swap_in(dst, std::move(spare));
   return true;
 }
 
 void install(c10::StorageImpl* storage, c10::DataPtr data, size_t nbytes) {
-  const c10::Device device = storage->device();
-  Buffer* buffer = buffer_around(std::move(data), nbytes);
-  c10::DataPtr old;
+  c10::DataPtr fresh = own(std::move(data), nbytes, storage->device());
   StorageLock lock(storage);
-  old = data_ptr_on(buffer, device);
-  std::swap(storage->_mutable_data_ptr_no_checks(), old);
+  fresh = swap_in(storage, std::move(fresh));
   storage->set_nbytes(nbytes);
   arm(storage);
 }
 
 void resize(c10::StorageImpl* storage, size_t nbytes) {
   TORCH_CHECK(storage->resizable(), "Trying to resize storage that is not resizable");
-  Buffer* fresh = allocate(nbytes);
-  c10::DataPtr old;
+  c10::DataPtr fresh = data_ptr_on(allocate(nbytes), storage->device());
   StorageLock lock(storage);
   const c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
-  if (fresh && data.get()) std::memcpy(fresh->data(), data.get(), std::min(nbytes, storage->nbytes()));
-  old = swap_in(storage, fresh);
+  if (fresh.get() && data.get()) std::memcpy(fresh.get(), data.get(), std::min(nbytes, storage->nbytes()));
+  fresh = swap_in(storage, std::move(fresh));
   storage->set_nbytes(nbytes);
   arm(storage);
 }

@@ -1,7 +1,8 @@
 #pragma once
 // Storages on shared buffers: the c10 side of memory/buffer.h.
 //
-// A storage of ours has DataPtr(bytes, context = Buffer, deleter = drop_owner) and an armed materializer, the *hook*: c10
+// A storage of ours has DataPtr(bytes, context = Buffer, deleter = drop_owner), the bytes being all of the buffer or a part
+// of it (a clone of a slice shares what it needs), and an armed materializer, the *hook*: c10
 // calls it, once, when foreign code asks for a mutable pointer. The hook gives the storage bytes of its own and marks them
 // escaped. Our own code never asks c10 for a mutable pointer, so an armed hook means that nobody else ever got one.
 //
@@ -56,14 +57,21 @@ struct Access {
 // A new storage of `nbytes` uninitialised bytes. Throws c10::OutOfMemoryError with the size.
 c10::intrusive_ptr<c10::StorageImpl> new_storage(size_t nbytes, c10::Device device = kFlex);
 
-// A new storage on `buffer`, one of whose owners it becomes.
-c10::intrusive_ptr<c10::StorageImpl> storage_on(memory::Buffer* buffer, size_t nbytes, c10::Device device = kFlex);
+// Makes a DataPtr one of ours on `device`: foreign bytes are wrapped into a buffer (they stay where they are; `data`'s
+// deleter runs when the last owner is gone).
+c10::DataPtr own(c10::DataPtr data, size_t nbytes, c10::Device device = kFlex);
 
-// Wraps `data` into a buffer (bytes stay where they are; `data`'s deleter runs when the last owner is gone).
-memory::Buffer* buffer_around(c10::DataPtr data, size_t nbytes);
+// A new storage on a DataPtr of ours.
+c10::intrusive_ptr<c10::StorageImpl> storage_on(c10::DataPtr data, size_t nbytes);
 
-// A new storage that shares `storage`'s bytes; null when they may not be shared.
-c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl* storage, c10::Device device = kFlex);
+// A new storage that shares `nbytes` of `storage`'s bytes from `offset` on; null when they may not be shared, do not begin
+// where a buffer of their own would (memory::kAlignment), or are less than half of the buffer (a small share must not keep
+// many bytes alive).
+c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl* storage, size_t offset, size_t nbytes, c10::Device device);
+
+// A new flex storage that shares a CPU storage's bytes copy-on-write, whatever owns them (a mapped file); null when they have
+// escaped. The caller answers for it that nobody else holds a pointer to them.
+c10::intrusive_ptr<c10::StorageImpl> share_by_adopting(c10::StorageImpl* storage);
 
 // A new storage over the same bytes for good: both see each other's writes. The bytes escape; whichever is resized first
 // leaves them to the other.

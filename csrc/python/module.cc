@@ -11,6 +11,7 @@
 #include "device/autograd_thread.h"
 #include "device/generator.h"
 #include "device/hooks.h"
+#include "device/mapping.h"
 #include "device/share.h"
 #include "device/storage.h"
 #include "kernels/simd/targets.h"
@@ -63,13 +64,8 @@ py::object buffer_state(const py::object& storage) {
   return state;
 }
 
-// A flex storage that shares a CPU storage's bytes copy-on-write, whatever owns them; None when they have escaped. The caller
-// answers for it that nobody else holds a pointer to them.
-py::object adopt_storage(const py::object& storage) {
-  c10::StorageImpl* cpu = storage_of(storage);
-  device::install(cpu, std::move(cpu->_mutable_data_ptr_no_checks()), cpu->nbytes());
-  auto shared = device::share(cpu);
-  return shared ? wrap(std::move(shared)) : py::none();
+py::object wrap_or_none(c10::intrusive_ptr<c10::StorageImpl> storage) {
+  return storage ? wrap(std::move(storage)) : py::none();
 }
 
 void bind_memory(py::module_& m) {
@@ -80,32 +76,24 @@ void bind_memory(py::module_& m) {
   m.def("empty_cache", [] { device::allocator()->emptyCache(); });
 
   m.def("buffer_state", &buffer_state);
+  m.def("address", [](const py::object& storage) { return reinterpret_cast<uintptr_t>(device::read(storage_of(storage)).data); },
+        "data_ptr() for comparisons only: the bytes do not escape.");
   m.def("shares_memory", &device::shares_memory);
   m.def("alias_on_cpu", &device::alias_on_cpu);
   m.def("adopt_from_cpu", &device::adopt_from_cpu);
-  m.def("adopt_storage", &adopt_storage);
+  m.def("adopt_storage", [](const py::object& storage) {
+    return wrap_or_none(device::share_by_adopting(storage_of(storage)));
+  }, "A flex storage that shares a CPU storage's bytes copy-on-write, whatever owns them; None when they have escaped.");
 }
-
-// Shared memory between processes. The CPU storage that carries the mapping stays behind the flex storage's buffer, so
-// that torch's own CPU machinery can pass it on.
-void release_mapping(void* storage) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(storage)); }
 
 void bind_shared_memory(py::module_& m) {
   m.def("install_mapping", [](const py::object& storage, const py::object& mapping) {
-    c10::StorageImpl *flex = storage_of(storage), *cpu = storage_of(mapping);
-    TORCH_CHECK(cpu->nbytes() >= flex->nbytes(), "the mapping is smaller than the storage");
-    c10::raw::intrusive_ptr::incref(cpu);
-    auto* buffer = memory::Buffer::adopt(const_cast<void*>(cpu->data()), cpu->nbytes(), cpu, &release_mapping);
-    buffer->pin_down();
-    device::install(flex, c10::DataPtr(buffer->data(), buffer, &device::drop_owner, device::kFlex), flex->nbytes());
-    flex->set_resizable(false);
-  }, "Puts a flex storage on the bytes of a CPU storage in shared memory. The contents are the mapping's.");
-  m.def("mapping_of", [](const py::object& storage) -> py::object {
-    const device::Pin pin = device::buffer_of(storage_of(storage));
-    auto* cpu = pin.buffer() ? static_cast<c10::StorageImpl*>(pin.buffer()->context_of(&release_mapping)) : nullptr;
-    if (!cpu) return py::none();
-    return wrap(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(cpu));
-  }, "The CPU storage in shared memory behind a flex storage, or None.");
+    device::put_on_mapping(storage_of(storage), storage_of(mapping));
+  });
+  m.def("mapping_of", [](const py::object& storage) { return wrap_or_none(device::mapping_of(storage_of(storage))); });
+  m.def("is_mapped_by_descriptor", [](const py::object& mapping) {
+    return device::is_mapped_by_descriptor(storage_of(mapping));
+  });
 }
 
 void bind_fallback(py::module_& m) {

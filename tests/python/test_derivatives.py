@@ -98,9 +98,11 @@ def sources(name, keys):
         vmap = "decomposition"
     else:
         vmap = "loop"
-    if "AutogradPrivateUse1" in keys:
-        return Sources("own function", vmap, "composite", "composite")
     formula = formulas().get(functional(name))
+    if "AutogradPrivateUse1" in keys:
+        if "PrivateUse1" in keys and formula and gradients(formula):
+            return Sources("formula", vmap, "composite", double_backward(gradients(formula)))
+        return Sources("own function", vmap, "composite", "composite")
     if registered_at(name, "Autograd[alias]").endswith(BY_HAND):
         return Sources("by hand", vmap, "by hand", "by hand")
     returns_tensor = any("Tensor" in str(value.type) for value in schema_of(name).returns)

@@ -198,3 +198,11 @@ def test_ops_that_choose_by_device_name_take_the_cpus_way():
     out = (torch.empty(0, dtype=torch.long, device="flex"), torch.empty(0, dtype=torch.long, device="flex"))
     torch.mode(x, 1, out=out)
     assert torch.equal(out[0].cpu(), x.cpu().mode(1)[0])
+
+
+def test_an_argument_that_is_the_result_is_seen_as_such():
+    for device in ("cpu", "flex"):
+        x = torch.ones(5, 1, dtype=torch.bool, device=device)
+        with pytest.raises(RuntimeError, match=r"output with shape \[5, 1\] doesn't match the broadcast shape \[5, 5\]"):
+            x.logical_and_(torch.ones(5, 5, dtype=torch.bool, device=device))
+        assert x.shape == (5, 1)

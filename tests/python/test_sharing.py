@@ -105,6 +105,23 @@ def test_a_small_clone_does_not_keep_a_large_storage():
     assert base[:499].clone().untyped_storage().nbytes() == 499 * 4
 
 
+def test_a_clone_of_a_slice_is_as_a_copy():
+    base, cpu = make(), torch.arange(1000.0)
+    for part in (slice(0, 500), slice(16, 900), slice(496, 1000), slice(3, 900)):
+        clone, copied = base[part].clone(), cpu[part].clone()
+        assert clone.storage_offset() == 0 and clone.untyped_storage().nbytes() == copied.untyped_storage().nbytes()
+        assert torch.equal(clone.cpu(), copied)
+        clone.mul_(2)
+        assert torch.equal(clone.cpu(), copied * 2)
+    assert torch.equal(base.cpu(), cpu)
+    part = base[16:900].clone()
+    assert shares_memory(base, part) and not shares_memory(part, part[:400].clone())
+    part.untyped_storage().resize_(8000)
+    part.data_ptr()
+    base.zero_()
+    assert part.sum() == cpu[16:900].sum()
+
+
 def test_a_view_of_a_clone_of_a_view():
     base = make().view(10, 100)
     peer = base.t().clone()

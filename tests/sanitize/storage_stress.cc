@@ -60,6 +60,10 @@ void fill(const Storage& storage, unsigned char pattern, bool discard) {
   std::fill_n(static_cast<unsigned char*>(access.data), kBytes, pattern);
 }
 
+Storage share_whole(const Storage& storage, c10::Device device = kFlex) {
+  return flexcpu::device::share(storage.get(), /*offset=*/0, storage->nbytes(), device);
+}
+
 void publish(Slot& slot, unsigned char pattern) {
   Storage fresh = flexcpu::device::new_storage(kBytes);
   fill(fresh, pattern, /*discard=*/true);
@@ -93,11 +97,11 @@ void use_share(const Storage& share, unsigned char pattern, std::mt19937& random
       break;
     case 3:  // foreign code writes through a raw pointer, then the share is shared no more
       static_cast<unsigned char*>(share->mutable_data())[kBytes - 1] = other;
-      if (flexcpu::device::share(share.get())) corrupted.fetch_add(1);
+      if (share_whole(share)) corrupted.fetch_add(1);
       escapes.fetch_add(1);
       break;
     case 4:  // a share of the share, on the CPU, written by foreign code
-      if (Storage second = flexcpu::device::share(share.get(), c10::Device(c10::DeviceType::CPU))) {
+      if (Storage second = share_whole(share, c10::Device(c10::DeviceType::CPU))) {
         std::fill_n(static_cast<unsigned char*>(second->mutable_data()), kBytes, other);
         check(share, pattern);
       }
@@ -134,7 +138,7 @@ void work(long rounds, unsigned seed) {
         break;
       }
       default:
-        if (Storage share = flexcpu::device::share(storage.get())) {
+        if (Storage share = share_whole(storage)) {
           shares.fetch_add(1);
           use_share(share, pattern, random);
         } else {
