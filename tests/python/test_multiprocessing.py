@@ -3,6 +3,7 @@
 import gc
 import os
 import pickle
+from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import torch
@@ -168,5 +169,5 @@ def test_spawn_and_pool():
 def test_what_may_not_travel():
     t = torch.ones(2, device="flex", requires_grad=True) * 2
     with pytest.raises(RuntimeError, match="Cowardly refusing"):
-        mp.reductions.ForkingPickler.dumps(t)
+        ForkingPickler.dumps(t)
     assert pickle.loads(pickle.dumps(t.detach())).tolist() == [2, 2] and not t.is_shared()
