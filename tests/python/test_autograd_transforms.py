@@ -1,0 +1,730 @@
+"""Autograd and what is built on it: double backward, hooks, checkpoints, forward AD, torch.func, tracing and compiling."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd import forward_ad, graph
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, linearize, stack_module_state, vjp, vmap
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+from models.parity import assert_same, backward, check, check_error, gradients, integers, leaf, made, seeded, state
+from models.vision import UNet
+
+DOUBLE = torch.float64
+TOLERANCE = {"rtol": 1e-8, "atol": 1e-10}
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def prepared(device: str):
+    return made(mlp, device).double(), leaf((4, 5), 1, DOUBLE, device)
+
+
+# ---- Double backward ----
+
+LAYERS = {
+    "linear": (lambda: nn.Linear(5, 4), (3, 5)),
+    "bilinear": (lambda: Paired(nn.Bilinear(5, 5, 4)), (3, 5)),
+    "conv1d": (lambda: nn.Conv1d(4, 6, 3, padding=1, groups=2), (2, 4, 7)),
+    "conv2d": (lambda: nn.Conv2d(3, 4, 3, stride=2), (2, 3, 7, 7)),
+    "conv3d": (lambda: nn.Conv3d(2, 3, 2, dilation=2), (1, 2, 5, 5, 5)),
+    "conv_transpose2d": (lambda: nn.ConvTranspose2d(3, 4, 3, stride=2, output_padding=1), (2, 3, 4, 4)),
+    "lstm": (lambda: First(nn.LSTM(5, 4, num_layers=2, bidirectional=True)), (3, 2, 5)),
+    "gru": (lambda: First(nn.GRU(5, 4, batch_first=True)), (2, 3, 5)),
+    "rnn": (lambda: First(nn.RNN(5, 4)), (3, 2, 5)),
+    "lstm_cell": (lambda: First(nn.LSTMCell(5, 4)), (3, 5)),
+    "gru_cell": (lambda: nn.GRUCell(5, 4), (3, 5)),
+    "layer_norm": (lambda: nn.LayerNorm(5), (3, 5)),
+    "rms_norm": (lambda: nn.RMSNorm(5), (3, 5)),
+    "group_norm": (lambda: nn.GroupNorm(2, 4), (3, 4, 5)),
+    "batch_norm": (lambda: nn.BatchNorm2d(3), (4, 3, 3, 3)),
+    "batch_norm in eval": (lambda: nn.BatchNorm1d(3).eval(), (4, 3)),
+    "instance_norm": (lambda: nn.InstanceNorm1d(3, affine=True), (2, 3, 6)),
+    "avg_pool2d": (lambda: nn.AvgPool2d(2), (2, 3, 6, 6)),
+    "max_pool2d": (lambda: nn.MaxPool2d(2), (2, 3, 6, 6)),
+    "adaptive_avg_pool2d": (lambda: nn.AdaptiveAvgPool2d(2), (2, 3, 5, 5)),
+    "softmax": (lambda: nn.Softmax(-1), (3, 5)),
+    "gelu": (lambda: nn.GELU("tanh"), (3, 5)),
+    "upsample": (lambda: nn.Upsample(scale_factor=2, mode="bicubic"), (2, 3, 4, 4)),
+    "pixel_shuffle": (lambda: nn.PixelShuffle(2), (2, 4, 3, 3)),
+    "prelu": (lambda: nn.PReLU(3), (2, 3, 4)),
+}
+
+
+class First(nn.Module):
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, inputs):
+        return self.layer(inputs)[0]
+
+
+class Paired(nn.Module):
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, inputs):
+        return self.layer(inputs, inputs.cos())
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_double_backward(name):
+    build, shape = LAYERS[name]
+
+    def program(device):
+        layer = made(build, device).double()
+        inputs = leaf(shape, 1, DOUBLE, device)
+        output = layer(inputs)
+        weights = seeded(output.shape, 2, DOUBLE, device).requires_grad_()
+        wanted = [inputs, *layer.parameters()]
+        first = torch.autograd.grad((output.sin() * weights).sum(), wanted, create_graph=True)
+        penalty = sum((gradient**2).sum() for gradient in first)
+        second = torch.autograd.grad(penalty, [*wanted, weights], allow_unused=True)
+        return output, first, second
+
+    _, _, second = check(program, **TOLERANCE)
+    assert second[0].abs().max() > 0
+
+
+@pytest.mark.parametrize("name", ["conv2d", "layer_norm", "lstm", "batch_norm"])
+def test_gradgradcheck(name):
+    build, shape = LAYERS[name]
+    layer = made(build, "flex").double()
+    inputs = leaf([min(size, 4) if i else 2 for i, size in enumerate(shape)] if name == "conv2d" else shape, 1, DOUBLE, "flex")
+    assert torch.autograd.gradcheck(layer, inputs, fast_mode=True)
+    assert torch.autograd.gradgradcheck(layer, inputs, fast_mode=True)
+
+
+def test_third_derivative():
+    def program(device):
+        x = leaf((5,), 0, DOUBLE, device)
+        y = (x.sin() * x**4).sum()
+        found = []
+        for _ in range(3):
+            (y,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+            found.append(y)
+        return found
+
+    check(program, **TOLERANCE)
+
+
+def test_gradient_penalty_of_a_unet():
+    def program(device):
+        model = made(UNet, device).double()
+        images = leaf((2, 3, 8, 8), 1, DOUBLE, device)
+        (slope,) = torch.autograd.grad(model(images).square().mean(), images, create_graph=True)
+        slope.flatten(1).norm(dim=1).sub(1).square().mean().backward()
+        return slope, gradients(model)
+
+    check(program, **TOLERANCE)
+
+
+# ---- The engine ----
+
+def test_hooks():
+    def program(device):
+        model, inputs = prepared(device)
+        seen = {}
+        inputs.register_hook(lambda g: g * 2)
+        model[0].register_forward_hook(lambda _, args, output: seen.__setitem__("forward", output.detach()))
+        model[0].register_full_backward_pre_hook(lambda _, g: (g[0] * 3,))
+        model[0].register_full_backward_hook(lambda _, into, out: seen.update(into=into, out=out) and None)
+
+        def negate(parameter):
+            parameter.grad.neg_()
+
+        model[2].weight.register_post_accumulate_grad_hook(negate)
+        middle = model[0](inputs)
+        middle.retain_grad()
+        middle.grad_fn.register_prehook(lambda g: (g[0] + 1,))
+        backward(model[2](model[1](middle)))
+        return inputs.grad, middle.grad, gradients(model), seen
+
+    check(program, **TOLERANCE)
+
+
+def test_gradients_into_old_buffers():
+    def program(device):
+        model, inputs = prepared(device)
+        for _ in range(2):
+            backward(model(inputs))
+        shared = model[0].weight.grad
+        model.zero_grad(set_to_none=False)
+        backward(model(inputs), 7)
+        assert shared is model[0].weight.grad
+        return gradients(model), inputs.grad
+
+    check(program, **TOLERANCE)
+
+
+def test_multi_grad_hook_and_retain_graph():
+    def program(device):
+        model, inputs = prepared(device)
+        found = []
+        parameters = list(model.parameters())
+        with graph.register_multi_grad_hook(parameters, lambda grads: found.append([g.clone() for g in grads])):
+            output = model(inputs).sum()
+            output.backward(retain_graph=True)
+            output.backward()
+        return found, gradients(model)
+
+    check(program, **TOLERANCE)
+
+
+def test_freed_graph_error():
+    def program(device):
+        output = leaf((3,), device=device).exp().sum()
+        output.backward()
+        output.backward()
+
+    check_error(program)
+
+
+def test_in_place_on_saved_error():
+    def program(device):
+        middle = leaf((3,), device=device).exp()
+        output = middle * middle
+        middle.add_(1)
+        output.sum().backward()
+
+    raised = check_error(program, same_text=False)
+    assert "modified by an inplace operation" in str(raised) and "version 1" in str(raised)
+
+
+def test_in_place_on_views():
+    def program(device):
+        base = leaf((4, 6), device=device)
+        work = base.clone()
+        work[1:3].mul_(2)
+        work.t()[2].copy_(base[:, 0])
+        work.view(2, 12)[:, ::3].zero_()
+        work.select(1, 1).add_(base.sum(1))
+        backward(work)
+        return work, base.grad
+
+    check(program)
+
+
+def test_leaf_in_place_error():
+    check_error(lambda device: leaf((3,), device=device).add_(1))
+    check_error(lambda device: leaf((3,), device=device)[:2].zero_())
+
+
+def test_gradient_of_another_device():
+    flex = leaf((3,), device="flex")
+    with pytest.raises(RuntimeError, match="flex"):
+        flex.exp().backward(torch.ones(3))
+    crossing = leaf((3,), device="cpu")
+    (crossing.to("flex").exp() * torch.ones(3, device="flex")).cpu().sum().backward()
+    torch.testing.assert_close(crossing.grad, crossing.detach().exp())
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoint(reentrant):
+    def program(device):
+        model, inputs = prepared(device)
+        first = checkpoint(model[0], inputs, use_reentrant=reentrant)
+        output = checkpoint_sequential(model[1:], 2, first, use_reentrant=reentrant)
+        backward(output)
+        return output, inputs.grad, gradients(model)
+
+    check(program, **TOLERANCE)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoint_draws_the_same_dropout(reentrant):
+    inputs = torch.ones(1000, device="flex", requires_grad=True)
+    output = checkpoint(lambda x: nn.functional.dropout(x, 0.5), inputs, use_reentrant=reentrant)
+    output.sum().backward()
+    assert torch.equal(inputs.grad, output.detach())
+    assert 0 < int((output == 0).sum()) < 1000
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_save_on_cpu(pinned):
+    def program(device):
+        model, inputs = prepared(device)
+        with graph.save_on_cpu(pin_memory=pinned and device == "flex"):
+            output = model(inputs)
+        backward(output)
+        return output, gradients(model)
+
+    check(program, **TOLERANCE)
+
+
+def test_saved_tensor_hooks():
+    def program(device):
+        packed = []
+        with graph.saved_tensors_hooks(lambda t: packed.append(t.detach()) or len(packed) - 1, lambda i: packed[i] * 2):
+            inputs = leaf((4,), 0, DOUBLE, device)
+            output = inputs.exp() * inputs.sin()
+        output.sum().backward()
+        return inputs.grad, packed
+
+    check(program, **TOLERANCE)
+
+
+def test_disabled_saving_and_mutation():
+    def program(device):
+        inputs = leaf((4,), 0, DOUBLE, device)
+        with graph.allow_mutation_on_saved_tensors():
+            work = inputs.clone()
+            output = work * work
+            work.zero_()
+            output.sum().backward()
+        return inputs.grad
+
+    check(program, **TOLERANCE)
+
+
+def test_anomaly_mode():
+    def program(device):
+        with torch.autograd.detect_anomaly(check_nan=True):
+            x = torch.zeros(3, device=device, requires_grad=True)
+            (x.sqrt() * 0).sum().backward()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        raised = check_error(program)
+    assert "SqrtBackward0" in str(raised)
+
+
+def test_inference_mode_then_training():
+    def program(device):
+        model, inputs = prepared(device)
+        with torch.inference_mode():
+            seen = model(inputs)
+            assert seen.is_inference() and not seen.requires_grad
+            seen.add_(1)
+        backward(model(inputs))
+        again = model(seen.clone() @ torch.ones(3, 5, dtype=DOUBLE, device=device))
+        backward(again)
+        return seen.clone(), again, gradients(model)
+
+    check(program, **TOLERANCE)
+
+
+def test_inference_tensor_in_autograd_error():
+    def program(device):
+        with torch.inference_mode():
+            seen = torch.ones(3, device=device)
+        leaf((3,), device=device) * seen
+
+    check_error(program)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_modes_end(mode):
+    x = leaf((3,), device="flex")
+    with mode():
+        assert not (x * 2).requires_grad
+        with torch.enable_grad():
+            assert (x * 2).requires_grad == (mode is torch.no_grad)
+    assert (x * 2).requires_grad
+
+
+class Clamp(torch.autograd.Function):
+    """A function of its own: saved tensors, a mark of mutation, a derivative of the derivative, forward AD and vmap."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, scale):
+        return x.clamp(-1, 1) * scale
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, ctx.scale = inputs
+        ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * (x.abs() <= 1) * ctx.scale * x.cos(), None
+
+    @staticmethod
+    def jvp(ctx, tangent, _):
+        (x,) = ctx.saved_tensors
+        return tangent * (x.abs() <= 1) * ctx.scale * x.cos()
+
+
+def test_custom_function():
+    def program(device):
+        x = leaf((6,), 0, DOUBLE, device)
+        output = Clamp.apply(x, 3.0)
+        (first,) = torch.autograd.grad(output.sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+        mapped = vmap(lambda row: Clamp.apply(row, 2.0))(x.detach().view(2, 3))
+        tangent = jvp(lambda t: Clamp.apply(t, 3.0), (x.detach(),), (torch.ones_like(x),))
+        return output, first, second, mapped, tangent
+
+    check(program, **TOLERANCE)
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+def test_custom_function_in_place():
+    def program(device):
+        x = leaf((6,), 0, DOUBLE, device)
+        work = x.clone()
+        output = Doubled.apply(work)
+        assert output is work
+        backward(output.exp())
+        return output, x.grad
+
+    check(program, **TOLERANCE)
+
+
+# ---- Forward AD ----
+
+def test_dual_tensors():
+    def program(device):
+        model, inputs = prepared(device)
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(inputs.detach(), seeded((4, 5), 2, DOUBLE, device))
+            output, tangent = forward_ad.unpack_dual(model(dual))
+            mixed = dual.clone()
+            mixed[1:3] = 0
+            mixed = mixed.flip(0).cumsum(1)
+            return output, tangent, forward_ad.unpack_dual(mixed).tangent
+
+    check(program, **TOLERANCE)
+
+
+def test_zero_tangents():
+    """Where only one operand has a tangent, the other's is a tensor of zeros without bytes."""
+    def program(device):
+        a, b = seeded((3,), 0, DOUBLE, device), seeded((3,), 1, DOUBLE, device)
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(a, torch.ones_like(a))
+            stacked = torch.stack([dual, b])
+            return forward_ad.unpack_dual(stacked.prod(0) + torch.where(b > 0, dual, b)).tangent
+
+    check(program, **TOLERANCE)
+
+
+def test_tensors_of_zeros_without_bytes():
+    def program(device):
+        zero = torch._efficientzerotensor((3, 4), dtype=DOUBLE, device=device)
+        assert zero._is_zerotensor() and zero.device.type == device
+        x = seeded((3, 4), 0, DOUBLE, device)
+        wide = zero[0].expand(2, 3, 4).transpose(1, 2)
+        return (zero.clone(), x.clone().copy_(zero), zero + x, zero * x, zero.sum(0), torch.cat([zero, x]), wide.contiguous(),
+                zero.view(-1).dot(x.view(-1)) + 1, zero @ x.t(), torch.zeros(0, device=device).resize_(12).copy_(zero.view(-1)),
+                zero.to(torch.float32), zero.add(1))
+
+    check(program, strides=False, **TOLERANCE)
+    zero = torch._efficientzerotensor((3,), device="flex")
+    assert zero.cpu().tolist() == [0, 0, 0] and repr(zero.clone()) == "tensor([0., 0., 0.], device='flex:0')"
+
+
+@pytest.mark.parametrize("name", [name for name in LAYERS if name != "batch_norm"])  # it writes to its buffers
+def test_jvp_of_layers(name):
+    build, shape = LAYERS[name]
+
+    def program(device):
+        layer = made(build, device).double()
+        return jvp(layer, (seeded(shape, 1, DOUBLE, device),), (seeded(shape, 2, DOUBLE, device),))
+
+    _, tangent = check(program, strides=False, **TOLERANCE)
+    assert tangent.abs().max() > 0
+
+
+# ---- torch.func ----
+
+def test_jacobians_and_hessian():
+    def program(device):
+        def f(x):
+            return (x.sin() @ x.cos().t()).square().sum(1)
+
+        x = seeded((3, 4), 0, DOUBLE, device)
+        return (jacrev(f)(x), jacfwd(f)(x), hessian(lambda x: f(x).sum())(x), jacrev(f, chunk_size=1)(x),
+                torch.autograd.functional.jacobian(f, x, vectorize=True), torch.autograd.functional.hvp(
+                    lambda x: f(x).sum(), x, x))
+
+    reverse, forward, *_ = check(program, strides=False, **TOLERANCE)
+    torch.testing.assert_close(reverse, forward, **TOLERANCE)
+
+
+def test_vjp_and_linearize():
+    def program(device):
+        x = seeded((4,), 0, DOUBLE, device)
+        output, pull = vjp(lambda x: (x.exp(), x.sum()), x)
+        value, push = linearize(torch.sin, x)
+        return output, pull((x, x.sum())), value, push(x)
+
+    check(program, **TOLERANCE)
+
+
+def test_per_sample_gradients():
+    def program(device):
+        model, inputs = prepared(device)
+        weights = {name: p.detach() for name, p in model.named_parameters()}
+        labels = integers(3, (4,), device=device)
+
+        def loss(weights, row, label):
+            return nn.functional.cross_entropy(functional_call(model, weights, (row[None],)), label[None])
+
+        return vmap(grad(loss), in_dims=(None, 0, 0))(weights, inputs.detach(), labels)
+
+    check(program, strides=False, **TOLERANCE)
+
+
+def test_ensemble():
+    def program(device):
+        models = [made(mlp, device, seed).double() for seed in range(3)]
+        weights, buffers = stack_module_state(models)
+        inputs = seeded((4, 5), 1, DOUBLE, device)
+
+        def call(weights, buffers):
+            return functional_call(models[0], (weights, buffers), (inputs,))
+
+        return vmap(call)(weights, buffers), [model(inputs) for model in models]
+
+    together, apart = check(program, strides=False, **TOLERANCE)
+    torch.testing.assert_close(together, torch.stack(apart))
+
+
+def test_vmap_of_convolution_and_norm():
+    def program(device):
+        images, kernels = seeded((3, 2, 4, 6, 6), 0, DOUBLE, device), seeded((3, 5, 4, 3, 3), 1, DOUBLE, device)
+        model = made(lambda: nn.Sequential(nn.Conv2d(4, 4, 3), nn.GroupNorm(2, 4), nn.MaxPool2d(2)), device).double()
+        return vmap(nn.functional.conv2d)(images, kernels), vmap(model, randomness="error")(images)
+
+    check(program, strides=False, **TOLERANCE)
+
+
+@pytest.mark.parametrize("dims", [((0, None), 0), ((1, 0), 1), ((None, 1), -1)])
+def test_vmap_dims(dims):
+    into, out = dims
+
+    def program(device):
+        a, b = seeded((3, 3, 2), 0, DOUBLE, device), seeded((3, 3, 2), 1, DOUBLE, device)
+        return vmap(lambda a, b: (a @ b.transpose(-1, -2)).cumsum(0).sort().values, in_dims=into, out_dims=out)(a, b)
+
+    check(program, strides=False, **TOLERANCE)
+
+
+def test_vmap_in_place_and_index():
+    def program(device):
+        def f(row, i):
+            work = row.clone()
+            work[1:] *= 2
+            work.index_fill_(0, i[None], -1)
+            return work.masked_fill(work > 1, 0), row[i[None]]
+
+        return vmap(f)(seeded((4, 5), 0, DOUBLE, device), integers(5, (4,), device=device))
+
+    check(program, strides=False, **TOLERANCE)
+
+
+@pytest.mark.parametrize("randomness", ["same", "different"])
+def test_vmap_randomness(randomness):
+    drawn = vmap(lambda row: torch.rand_like(row), randomness=randomness)(torch.ones(2, 8, device="flex"))
+    assert drawn.device.type == "flex"
+    assert torch.equal(drawn[0], drawn[1]) == (randomness == "same")
+    with pytest.raises(RuntimeError, match="random"):
+        vmap(torch.rand_like)(torch.ones(2, 8, device="flex"))
+
+
+def test_grad_of_dropout_and_nested_transforms():
+    weights = seeded((4,), 0, DOUBLE, "flex")
+    torch.manual_seed(1)
+    slope = grad(lambda w: nn.functional.dropout(w, 0.5).sum())(weights)
+    assert set(slope.tolist()) <= {0.0, 2.0}
+
+    def program(device):
+        x = seeded((4,), 0, DOUBLE, device)
+        return grad(lambda x: vmap(grad(torch.sin))(x).square().sum())(x), grad(grad(lambda t: t**3))(x[0])
+
+    check(program, **TOLERANCE)
+
+
+def test_functionalize():
+    def program(device):
+        def f(x):
+            y = x.clone()
+            y.view(-1)[::2].mul_(3)
+            y[0].copy_(y[1])
+            return y
+
+        return torch.func.functionalize(f)(seeded((3, 4), 0, DOUBLE, device))
+
+    check(program, **TOLERANCE)
+
+
+# ---- Without data ----
+
+def test_fake_tensors():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    real = torch.ones(2, device="flex")
+    with FakeTensorMode() as mode, torch.device("flex"):
+        output = (model := UNet())(torch.empty(2, 3, 8, 8))
+        output.sum().backward()
+        assert output.shape == (2, 2, 8, 8) and output.device == torch.device("flex:0")
+        assert model.head.weight.grad.device.type == "flex"
+        recurrent, _ = nn.LSTM(8, 4)(torch.empty(2, 3, 8))
+        assert recurrent.shape == (2, 3, 4) and recurrent.device.type == "flex"
+    with mode:
+        moved = mode.from_tensor(real)
+        assert (moved + 1).device.type == "flex" and moved.cpu().device.type == "cpu"
+
+
+def test_fake_backward_in_a_fresh_process():
+    """The first thing that a process does with the device, without a byte of its memory."""
+    program = """
+import torch
+import flexcpu
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+with FakeTensorMode():
+    weight = torch.empty(3, 3, device="flex:0", requires_grad=True)
+    (weight @ weight).sum().backward()
+    assert weight.grad.device == torch.device("flex:0")
+    crossing = torch.empty(3, device="flex:0", requires_grad=True)
+    crossing.cpu().sum().backward()
+    assert crossing.grad.device == torch.device("flex:0")
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def test_transforms_of_recurrent_cells():
+    def program(device):
+        cells = [made(lambda: nn.LSTMCell(5, 4), device).double(), made(lambda: nn.GRUCell(5, 4), device).double()]
+        inputs = seeded((3, 2, 5), 1, DOUBLE, device)
+        state = seeded((3, 2, 4), 2, DOUBLE, device)
+
+        def lstm(x, h):
+            return cells[0](x, (h, h.sin()))[1]
+
+        mapped = vmap(cells[1])(inputs, state)  # torch maps no LSTM cell
+        return mapped, [[vmap(grad(lambda x, h: cell(x, h).sum()))(inputs, state),
+                 jacfwd(cell, (0, 1))(inputs[0], state[0]), jacrev(cell, (0, 1))(inputs[0], state[0]),
+                 hessian(lambda h: cell(inputs[0], h).square().sum())(state[0])] for cell in (lstm, cells[1])]
+
+    check(program, strides=False, **TOLERANCE)
+
+
+def test_meta():
+    with torch.device("meta"):
+        model = UNet()
+    model.to_empty(device="flex")
+    assert {tensor.device.type for tensor in state(model).values()} == {"flex"}
+    source = made(UNet, "cpu")
+    model.load_state_dict(source.state_dict())
+    images = seeded((1, 3, 8, 8))
+    assert_same(model.eval()(images.to("flex")), source.eval()(images), rtol=1e-4, atol=1e-5)
+    skipped = nn.utils.skip_init(nn.Linear, 4, 3, device="flex")
+    assert skipped.weight.device.type == "flex"
+    assert torch.ones(3, device="flex").to("meta").device.type == "meta"
+
+
+def test_default_device_makes_a_model():
+    torch.manual_seed(0)
+    with torch.device("flex"):
+        model = UNet()
+        assert torch.ones(2).device.type == "flex"
+    assert {tensor.device.type for tensor in state(model).values()} == {"flex"}
+    assert torch.ones(2).device.type == "cpu"
+
+
+# ---- Tracing and compiling ----
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compile(backend):
+    import torch._dynamo
+
+    torch._dynamo.reset()
+
+    def program(device):
+        model, inputs = prepared(device)
+        compiled = torch.compile(model, backend=backend)
+        output = compiled(inputs)
+        backward(output)
+        return output, inputs.grad, gradients(model)
+
+    check(program, **TOLERANCE)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compile_with_mutation(backend):
+    import torch._dynamo
+
+    torch._dynamo.reset()
+
+    def program(device):
+        @torch.compile(backend=backend)
+        def step(x, memory):
+            memory.add_(x)
+            return nn.functional.relu(memory[::2]).sum() + x.mean()
+
+        memory = torch.zeros(6, device=device)
+        return step(seeded((6,), device=device), memory), step(seeded((6,), 1, device=device), memory), memory
+
+    check(program)
+
+
+def test_autocast():
+    model, inputs = made(UNet, "flex"), seeded((2, 3, 8, 8), device="flex")
+    with torch.autocast("flex"):
+        model(inputs).float().sum().backward()
+    assert all(gradient is None or gradient.isfinite().all() for gradient in gradients(model).values())
+    with torch.autocast("flex", enabled=False):
+        assert torch.equal(model.eval()(inputs), model(inputs))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
+def test_jit(tmp_path):
+    def program(device):
+        model, inputs = prepared(device)
+        traced = torch.jit.trace(model, inputs.detach())
+        scripted = torch.jit.script(model)
+        backward(scripted(inputs))
+        torch.jit.save(scripted, str(tmp_path / f"{device}.pt"))
+        loaded = torch.jit.load(str(tmp_path / f"{device}.pt"), map_location=device)
+        frozen = torch.jit.freeze(torch.jit.script(model.eval()))
+        return [f(inputs.detach()).detach() for f in (traced, scripted, loaded, frozen)], gradients(model)
+
+    check(program, **TOLERANCE)
+
+
+def test_fx_and_export():
+    def program(device):
+        model, inputs = prepared(device)
+        exported = torch.export.export(model, (inputs.detach(),)).module()
+        return torch.fx.symbolic_trace(model)(inputs), exported(inputs.detach())
+
+    check(program, **TOLERANCE)
+
+
+def test_make_fx():
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def program(device):
+        x = seeded((3, 4), 0, DOUBLE, device)
+        return make_fx(lambda x: torch.softmax(x @ x.t(), -1).sum(0))(x)(x)
+
+    check(program, **TOLERANCE)
