@@ -59,6 +59,8 @@ void copy_tail_of(size_t size, const void* src, void* dst, size_t n) {
   }
 }
 
+const char* target_name() { return HWY_TARGET == HWY_AVX3 ? "avx3" : HWY_TARGET == HWY_AVX2 ? "avx2" : "baseline"; }
+
 size_t vector_bytes() { return hn::Lanes(hn::ScalableTag<uint8_t>()); }
 
 }  // namespace flexcpu::HWY_NAMESPACE
@@ -72,6 +74,7 @@ HWY_EXPORT(widen_bf16);
 HWY_EXPORT(narrow_f16);
 HWY_EXPORT(narrow_bf16);
 HWY_EXPORT(copy_tail_of);
+HWY_EXPORT(target_name);
 HWY_EXPORT(vector_bytes);
 
 namespace {
@@ -197,6 +200,13 @@ TEST(Simd, TailsTouchNothingBeyond) {
       for (size_t i = src.size(); i < dst.size(); ++i) ASSERT_EQ(dst[i], 0xEE) << size << " " << n;
     }
   }
+}
+
+TEST(Simd, KernelsRunAsTheActiveTarget) {
+  const std::string active = simd::active_target();  // asking must not change what runs
+  EXPECT_EQ(HWY_DYNAMIC_DISPATCH(target_name)(), active);
+  EXPECT_TRUE(simd::cpu_has_baseline());
+  EXPECT_EQ(HWY_DYNAMIC_DISPATCH(target_name)(), active);
 }
 
 TEST(Simd, TargetNames) {

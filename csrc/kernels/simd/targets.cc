@@ -7,11 +7,22 @@
 
 namespace flexcpu::simd {
 
+namespace {
+
 // Highway numbers a better target by a lower bit.
 constexpr int64_t better_than(int64_t target) { return target - 1; }
 
+// Highway's SupportedTargets() has kernels forget what was disabled until they are told again.
+int64_t usable_targets() {
+  const int64_t targets = hwy::SupportedTargets();
+  hwy::GetChosenTarget().Update(targets);
+  return targets & HWY_TARGETS;
+}
+
+}  // namespace
+
 const char* active_target() {
-  const int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
+  const int64_t usable = usable_targets();
   if (usable & better_than(HWY_AVX2)) return "avx3";
   return usable & HWY_AVX2 ? "avx2" : "baseline";
 }
@@ -26,6 +37,6 @@ void cap_target(std::string_view name) {
   }
 }
 
-bool cpu_has_baseline() { return hwy::SupportedTargets() & (HWY_SSE4 | better_than(HWY_SSE4)); }
+bool cpu_has_baseline() { return usable_targets() & (HWY_SSE4 | better_than(HWY_SSE4)); }
 
 }  // namespace flexcpu::simd
