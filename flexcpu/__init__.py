@@ -1,14 +1,14 @@
 """A second CPU device for PyTorch: `device="flex"`.
 
-Once installed, `import torch` is enough; `torch.flex` is the device's module, as `torch.cuda` is CUDA's. Where CUDA or XPU is
-available, or with TORCH_DEVICE_BACKEND_AUTOLOAD=0, `import flexcpu` asks for the device.
+Once installed, `import torch` is enough; `torch.flex` is the device's module, as `torch.cuda` is CUDA's. Where CUDA or
+XPU is available, or with TORCH_DEVICE_BACKEND_AUTOLOAD=0, `import flexcpu` asks for the device.
 
     flexcpu.asarray(t)         a NumPy array over a tensor's bytes
     flexcpu.from_cpu(t)        a flex tensor of a CPU tensor, on request without a copy
     flexcpu.shares_memory(a, b)
 
-Environment: FLEXCPU_SIMD=baseline|avx2|avx3 caps the instruction set, FLEXCPU_FALLBACK=silent|warn|error says what happens when
-an op has no native kernel. `python -m flexcpu` prints what is in use.
+Environment: FLEXCPU_SIMD=baseline|avx2|avx3 caps the instruction set, FLEXCPU_FALLBACK=silent|warn|error says what
+happens when an op has no native kernel. `python -m flexcpu` prints what is in use.
 """
 
 import sys

@@ -31,8 +31,8 @@ def other_accelerator() -> str | None:
 
 
 def load() -> None:
-    """Makes `device="flex"` available. Harmless when it is already. Raises ImportError with the cause and the remedy; torch
-    is then as it was."""
+    """Makes `device="flex"` available. Harmless when it is already. Raises ImportError with the cause and the remedy;
+    torch is then as it was."""
     global _loaded
     with _lock:
         if _loaded:

@@ -9,8 +9,9 @@ from . import _C
 
 
 class _Engine(torch._C._ImperativeEngine):
-    """torch's engine, which would look for a thread of the device's own on behalf of a Python thread that has not run a flex
-    op yet (every flex op tells its thread; `loss.backward()` on a fresh thread is none, and fake tensors run no op at all)."""
+    """torch's engine, which would look for a thread of the device's own on behalf of a Python thread that has not run a
+    flex op yet (every flex op tells its thread; `loss.backward()` on a fresh thread is none, and fake tensors run no op
+    at all)."""
 
     def run_backward(self, tensors, *args, **kwargs):
         if _C.was_used() or any(isinstance(tensor, FakeTensor) for tensor in tensors):

@@ -16,12 +16,14 @@ from ._load import FALLBACK_MODES, SIMD_TARGETS
 from .device import fallback_mode, get_arch_list, mem_get_info, memory_stats
 from .device.properties import cpu_info, get_device_name
 
-_FEATURES = ("sse4_2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile")
+_FEATURES = (
+    "sse4_2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile",
+)  # fmt: skip
 _LIBRARIES = ("libgomp", "libdnnl", "libhwy", "libtorch_cpu")
 
 
 def mapped_libraries() -> dict[str, list[str]]:
-    """The files of each library of interest that this process has mapped. One libgomp is right; two fight for the cores."""
+    """The files of each library of interest that this process has mapped. Two libgomps would fight for the cores."""
     with open("/proc/self/maps", encoding="utf-8") as file:
         paths = sorted({line.split(maxsplit=5)[5].strip() for line in file if "/" in line})
     return {

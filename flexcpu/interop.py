@@ -20,9 +20,9 @@ def _check_tensor(t: object) -> None:
 def asarray(t: torch.Tensor) -> numpy.ndarray:
     """A NumPy array over a tensor's bytes, without a copy: both see each other's writes.
 
-    From then on the tensor's bytes are never shared with its clones, as foreign code may write to them. `Tensor.numpy()`
-    raises instead, as on every accelerator. Errors are those of `Tensor.numpy()` on the CPU: a tensor that requires grad, or
-    is conjugated, a dtype that NumPy has not.
+    From then on the tensor's bytes are never shared with its clones, as foreign code may write to them.
+    `Tensor.numpy()` raises instead, as on every accelerator. Errors are those of `Tensor.numpy()` on the CPU: a tensor
+    that requires grad, or is conjugated, a dtype that NumPy has not.
     """
     _check_tensor(t)
     if t.device.type != "flex" or t.layout != torch.strided:
@@ -38,8 +38,8 @@ def from_cpu(t: torch.Tensor, copy: bool = True) -> torch.Tensor:
     """The flex tensor of a CPU tensor.
 
     With `copy=False` it is on the same bytes: shared until the first write where the CPU tensor came from a flex tensor
-    (`.cpu()`), else aliased for good, and both see each other's writes. Raises ValueError when `t` is not on the CPU, or is
-    to be shared and requires grad.
+    (`.cpu()`), else aliased for good, and both see each other's writes. Raises ValueError when `t` is not on the CPU,
+    or is to be shared and requires grad.
     """
     _check_tensor(t)
     if t.device.type != "cpu":
@@ -61,8 +61,8 @@ def shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def register() -> None:
-    """Exports flex tensors through DLPack as CPU memory. torch knows a device of ours only by its unchanged name, and would
-    call its memory unreadable."""
+    """Exports flex tensors through DLPack as CPU memory. torch knows a device of ours only by its unchanged name, and
+    would call its memory unreadable."""
     from torch.utils.dlpack import DLDeviceType
 
     from . import _C

@@ -1,7 +1,7 @@
 """Flex storages in memory that processes share: share_memory_(), queues, torch.multiprocessing.
 
-Shared memory is torch's own: a flex storage is put on the bytes of a CPU storage in shared memory, and it is that CPU storage
-that travels to another process, by torch's reducers and under either sharing strategy.
+Shared memory is torch's own: a flex storage is put on the bytes of a CPU storage in shared memory, and it is that CPU
+storage that travels to another process, by torch's reducers and under either sharing strategy.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """torch.flex: what `torch.cuda` is to CUDA.
 
-There is one device, "flex:0". Its memory is the host's, it has one stream, and every operation is done when its call returns.
+There is one device, "flex:0". Its memory is the host's, it has one stream, and every operation is done when its call
+returns.
 """
 
 from .. import _C

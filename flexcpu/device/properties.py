@@ -15,8 +15,8 @@ from .selection import Device, checked_index
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """name: the processor's. total_memory: of the machine, in bytes. multi_processor_count: processors that this process may
-    use. simd: the instruction set that kernels use ("baseline", "avx2", "avx3")."""
+    """name: the processor's. total_memory: of the machine, in bytes. multi_processor_count: processors that this
+    process may use. simd: the instruction set that kernels use ("baseline", "avx2", "avx3")."""
 
     name: str
     total_memory: int

@@ -30,8 +30,8 @@ class _EventType(type):
 
 
 class Event(torch.Event, metaclass=_EventType):
-    """A moment on the stream. With `enable_timing`, `start.elapsed_time(end)` is the time between two recorded events in
-    milliseconds. `blocking` means nothing here; `interprocess` events do not exist (NotImplementedError)."""
+    """A moment on the stream. With `enable_timing`, `start.elapsed_time(end)` is the time between two recorded events
+    in milliseconds. `blocking` means nothing here; `interprocess` events do not exist (NotImplementedError)."""
 
     # torch's event methods take no subclass for an argument: an instance is a torch.Event on the device.
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> torch.Event:

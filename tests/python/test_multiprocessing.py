@@ -1,4 +1,4 @@
-"""Processes: share_memory_(), queues and pipes by fork and spawn, both sharing strategies, forked children that compute."""
+"""Processes: share_memory_(), queues by fork and spawn, both sharing strategies, forked children that compute."""
 
 import gc
 import os
@@ -55,7 +55,8 @@ def test_share_memory_is_released(strategy):
 def test_modules_share(strategy):
     module = torch.nn.Linear(3, 3).flex()
     weight = module.weight
-    assert module.share_memory() is module and module.weight is weight and weight.is_shared() and module.bias.is_shared()
+    assert module.share_memory() is module and module.weight is weight
+    assert weight.is_shared() and module.bias.is_shared()
     module(torch.ones(1, 3, device="flex")).sum().backward()
     assert weight.grad is not None
 
@@ -122,7 +123,8 @@ def test_queues(strategy, method):
     assert base.tolist() == [2, 1, 3, 3, 4, 5] and parameter.tolist() == [1, 0, 0] and messages[2][1].tolist() == [2, 1]
     for message, (_, _, back) in zip(messages, seen):
         for sent, returned in zip(message, back):
-            assert returned.is_flex and (sent.numel() == 0 or returned.untyped_storage()._cdata == sent.untyped_storage()._cdata)
+            assert returned.is_flex
+            assert sent.numel() == 0 or returned.untyped_storage()._cdata == sent.untyped_storage()._cdata
     base[5] = 50
     assert seen[0][2][1][3] == 50
     del seen, back, returned

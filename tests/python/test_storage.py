@@ -56,7 +56,8 @@ def test_tensor_resize_and_set():
     t = torch.arange(6.0, device="flex")
     view, clone = t[:3], t.clone()
     t.resize_(8)[6:].fill_(9)
-    assert t.tolist() == [0, 1, 2, 3, 4, 5, 9, 9] and view.tolist() == [0, 1, 2] and clone.tolist() == [0, 1, 2, 3, 4, 5]
+    assert t.tolist() == [0, 1, 2, 3, 4, 5, 9, 9]
+    assert view.tolist() == [0, 1, 2] and clone.tolist() == [0, 1, 2, 3, 4, 5]
     view.fill_(7)
     assert t[:3].tolist() == [7, 7, 7]
     other = torch.empty(0, device="flex")
@@ -85,7 +86,13 @@ def test_view_dtype_and_views_of_views():
 
 @pytest.mark.parametrize(
     "copied",
-    [torch.clone, torch.Tensor.cpu, copy.deepcopy, lambda t: torch.empty_like(t).copy_(t), lambda t: t.to("flex", copy=True)],
+    [
+        torch.clone,
+        torch.Tensor.cpu,
+        copy.deepcopy,
+        lambda t: torch.empty_like(t).copy_(t),
+        lambda t: t.to("flex", copy=True),
+    ],
 )
 def test_copies_share_until_either_side_writes(copied):
     for writer in (0, 1):
