@@ -145,15 +145,17 @@ HWY_INLINE void add_piece(void* accumulators, const Leaf& leaf) {
     for (int k = 0; k < half; ++k) sums[k] = hn::Add(sums[k], sums[k + half]);
   }
   auto* totals = static_cast<Accumulator*>(accumulators);
-  if constexpr (kParts == 1) {
+  using Lane = typename Sum<T>::Lane;
+  // GCC adds 64-bit lanes as signed numbers, which must not wrap.
+  constexpr bool may_wrap = std::is_integral_v<Lane> && sizeof(Lane) == 8;
+  if constexpr (kParts == 1 && !may_wrap) {
     totals[0] += static_cast<Accumulator>(hn::GetLane(hn::SumOfLanes(d, sums[0])));
   } else {
-    HWY_ALIGN typename Sum<T>::Lane lane[hn::MaxLanes(d)];
+    HWY_ALIGN Lane lane[hn::MaxLanes(d)];
     hn::Store(sums[0], d, lane);
-    for (int64_t half = lanes / 2; half >= 2; half /= 2)
+    for (int64_t half = lanes / 2; half >= kParts; half /= 2)
       for (int64_t i = 0; i < half; ++i) lane[i] += lane[i + half];
-    totals[0] += lane[0];
-    totals[1] += lane[1];
+    for (int part = 0; part < kParts; ++part) totals[part] += static_cast<Accumulator>(lane[part]);
   }
 }
 
