@@ -29,16 +29,30 @@ def _arguments() -> argparse.Namespace:
         prog="python -m flexcpu.conformance", description="Compares a device with stock CPU PyTorch."
     )
     tier = parser.add_mutually_exclusive_group()
-    tier.add_argument("--quick", dest="tier", action="store_const", const="quick", help="float32, few samples (default)")
+    tier.add_argument(
+        "--quick", dest="tier", action="store_const", const="quick", help="float32, few samples (default)"
+    )
     tier.add_argument("--full", dest="tier", action="store_const", const="full", help="every dtype, all checks")
     parser.set_defaults(tier="quick")
-    parser.add_argument("-k", dest="words", action="append", default=[], metavar="OP",
-                        help="only this op, or cases op.variant-dtype-check whose name holds this; may be repeated")
+    parser.add_argument(
+        "-k",
+        dest="words",
+        action="append",
+        default=[],
+        metavar="OP",
+        help="only this op, or cases op.variant-dtype-check whose name holds this; may be repeated",
+    )
     parser.add_argument("--check", dest="checks", action="append", default=[], choices=CHECKS, help="only this check")
     parser.add_argument("--device", choices=tuple(DEVICES), default="flex", help="cpu proves the harness itself")
     parser.add_argument("--json", type=Path, metavar="FILE", help="default: conformance-DEVICE-TIER.json")
-    parser.add_argument("-n", dest="workers", type=int, default=os.cpu_count(), metavar="WORKERS",
-                        help="worker processes (default: one a CPU); 0 runs in this process, for a debugger")
+    parser.add_argument(
+        "-n",
+        dest="workers",
+        type=int,
+        default=os.cpu_count(),
+        metavar="WORKERS",
+        help="worker processes (default: one a CPU); 0 runs in this process, for a debugger",
+    )
     return parser.parse_args()  # fmt: skip
 
 
@@ -85,7 +99,9 @@ def main() -> int:
     path = arguments.json or Path(f"conformance-{arguments.device}-{tier.name}.json")
     report.write(path)
     report.print(console)
-    console.print(f"{time.monotonic() - started:.0f} s with {arguments.workers} workers; details in {path}", highlight=False)
+    console.print(
+        f"{time.monotonic() - started:.0f} s with {arguments.workers} workers; details in {path}", highlight=False
+    )
     return 1 if report.unexplained else 0
 
 

@@ -28,8 +28,8 @@ _WIDER = {
 
 
 class Tolerance:
-    """What two results of one op may differ by: assert_close's default for the result's dtype, or more where the database
-    overrides it for the op on the CPU. Integers and booleans are compared exactly."""
+    """What two results of one op may differ by: assert_close's default for the result's dtype, or more where the
+    database overrides it for the op on the CPU. Integers and booleans are compared exactly."""
 
     def __init__(self, info: object = None, dtype: torch.dtype | None = None):
         self.rtol = self.atol = 0.0
@@ -64,8 +64,8 @@ def difference(
 ) -> str | None:
     """The first difference between two trees of results, or None.
 
-    `device` is where tensors must live that live on the CPU in `expected` (None: do not ask). Without `values` only what is
-    visible without reading elements is compared.
+    `device` is where tensors must live that live on the CPU in `expected` (None: do not ask). Without `values` only
+    what is visible without reading elements is compared.
     """
     actual_leaves, actual_spec = tree_flatten(_plain(actual))
     expected_leaves, expected_spec = tree_flatten(_plain(expected))

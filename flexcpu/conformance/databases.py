@@ -1,7 +1,7 @@
 """The cases: which check runs on which entry of the installed torch's databases, in which dtype.
 
-Everything here is decided from the databases and the CPU's dtype claims alone, never from the device under test, so that
-the same cases are executed on every device.
+Everything here is decided from the databases and the CPU's dtype claims alone, never from the device under test, so
+that the same cases are executed on every device.
 """
 
 from __future__ import annotations
@@ -15,29 +15,34 @@ from torch.testing._internal import common_methods_invocations as methods
 from torch.testing._internal.common_modules import module_db
 from torch.testing._internal.common_optimizers import optim_db
 
-# The database runs random ops under a fixed seed in a scope of its own. The harness seeds every call itself and must see
-# whether the generator moved.
+# The database runs random ops under a fixed seed in a scope of its own. The harness seeds every call itself and must
+# see whether the generator moved.
 methods.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
 
 DTYPES = (
     torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.complex128, torch.complex32,
-    torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool, torch.uint16, torch.uint32, torch.uint64,
-    torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz, torch.float8_e8m0fnu,
+    torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool, torch.uint16, torch.uint32,
+    torch.uint64, torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz,
+    torch.float8_e8m0fnu,
 )  # fmt: skip
 
 # Ops that draw from the generator on at least one sample. Forward fails on one that is missing here.
-RANDOM = frozenset("""
+RANDOM = frozenset(
+    """
     bernoulli cauchy exponential geometric log_normal multinomial normal normal.in_place normal.number_mean pca_lowrank
-    rand_like randint randint_like randn randn_like svd_lowrank uniform nn.functional.alpha_dropout nn.functional.dropout
-    nn.functional.dropout2d nn.functional.dropout3d nn.functional.feature_alpha_dropout.with_train
+    rand_like randint randint_like randn randn_like svd_lowrank uniform nn.functional.alpha_dropout
+    nn.functional.dropout nn.functional.dropout2d nn.functional.dropout3d nn.functional.feature_alpha_dropout.with_train
     nn.functional.fractional_max_pool2d nn.functional.fractional_max_pool3d nn.functional.multi_head_attention_forward
     nn.functional.rrelu nn.functional.scaled_dot_product_attention
-""".split())
+""".split()
+)
 
 # Ops whose result holds memory that nobody wrote: only its dtype, shape and strides are promised.
-UNINITIALIZED = frozenset("""
+UNINITIALIZED = frozenset(
+    """
     empty empty_like empty_permuted empty_strided new_empty new_empty_strided resize_ resize_as_
-""".split())
+""".split()
+)
 
 
 class Case(NamedTuple):
@@ -55,7 +60,7 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tier:
-    """How much is run. `samples` caps the samples of one (op, dtype) in a check, taken evenly over the database's list."""
+    """How much is run. `samples` caps the samples of one (op, dtype) in a check, taken evenly from the list."""
 
     name: str
     all_dtypes: bool
@@ -171,7 +176,9 @@ def cases(tier: Tier) -> tuple[Case, ...]:
     found = []
     for (database, name), info in entries().items():
         of_entry = list(makers[database](name, info, tier))
-        found += sorted(of_entry, key=lambda case: (case.dtype == "any", DTYPES.index(dtype_named(case.dtype) or DTYPES[0])))
+        found += sorted(
+            of_entry, key=lambda case: (case.dtype == "any", DTYPES.index(dtype_named(case.dtype) or DTYPES[0]))
+        )
     return tuple(found)
 
 
@@ -182,7 +189,8 @@ def select(tier: Tier, words: list[str], checks: list[str]) -> list[Case]:
     partial = [word for word in words if word not in names]
     return [
         case for case in cases(tier)
-        if (not words or case.name in exact or any(word in case.id for word in partial)) and (not checks or case.check in checks)
+        if (not words or case.name in exact or any(word in case.id for word in partial))
+        and (not checks or case.check in checks)
     ]  # fmt: skip
 
 

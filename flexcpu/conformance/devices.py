@@ -64,7 +64,8 @@ DEVICES = {"cpu": Device, "flex": FlexDevice}
 
 
 class Transfer:
-    """Copies samples to a device with everything that shows: strides, offsets, aliases, conj and neg bits, requires_grad.
+    """Copies samples to a device with everything that shows: strides, offsets, aliases, conj and neg bits,
+    requires_grad.
 
     One Transfer holds one universe of tensors: what aliases in the source aliases in the copy, also across calls.
     """

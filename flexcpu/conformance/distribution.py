@@ -20,12 +20,15 @@ def distribution_difference(expected: Callable[[int], Any], actual: Callable[[in
     """
     from scipy.stats import ks_2samp
 
-    pools, means = zip(*(_numbers(sampler, range(start, start + _DRAWS)) for sampler, start in ((expected, 0), (actual, _DRAWS))))
+    pools, means = zip(
+        *(_numbers(sampler, range(start, start + _DRAWS)) for sampler, start in ((expected, 0), (actual, _DRAWS)))
+    )
     for name, (e, a) in (("numbers", pools), ("means of draws", means)):
         if len(e) and len(a):
             p_value = ks_2samp(e.numpy(), a.numpy(), method="asymp").pvalue
             if p_value < _P_VALUE:
-                return f"{name} are distributed otherwise than on CPU: p = {p_value:.1e}, means {a.mean():.6g} and {e.mean():.6g}"
+                found = f"p = {p_value:.1e}, means {a.mean():.6g} and {e.mean():.6g}"
+                return f"{name} are distributed otherwise than on CPU: {found}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Runs a function and keeps all that it shows: its value, or its exception, its warnings, and whether it drew numbers."""
+"""Runs a function and keeps all that shows: its value or exception, its warnings, and whether it drew numbers."""
 
 from __future__ import annotations
 

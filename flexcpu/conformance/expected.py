@@ -1,4 +1,4 @@
-"""expected_differences.toml: the cases that may differ from the CPU, and the ops that end sharing, each with its reason."""
+"""expected_differences.toml: the cases that may differ from the CPU, the ops that end sharing, and the reasons."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Expected:
 def load(path: Path = PATH) -> Expected:
     """Reads the file.
 
-    Raises ValueError for an entry without a reason, one that names no case, one named twice, or more than LIMIT differences.
+    Raises ValueError for an entry without a reason, one that names no case, one named twice, or more than LIMIT
+    differences.
     """
     with open(path, "rb") as file:
         given = tomllib.load(file)

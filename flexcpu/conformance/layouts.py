@@ -1,7 +1,8 @@
 """Tensors in every layout that strided memory allows: operands, and what callers may pass as out= or change in place.
 
-All are made on the CPU; a Transfer carries the layout to the device. Storages have room to spare: some stock kernels write
-outside of an out= that is not dense (avg_pool3d, narrow_copy, tril, linalg.lu), and must not hit what is not theirs.
+All are made on the CPU; a Transfer carries the layout to the device. Storages have room to spare: some stock kernels
+write outside of an out= that is not dense (avg_pool3d, narrow_copy, tril, linalg.lu), and must not hit what is not
+theirs.
 """
 
 from __future__ import annotations
@@ -108,7 +109,11 @@ def inplace_operands(t: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     """(kind, a tensor of t's values to change in place). The last overlaps itself, which most ops refuse."""
     t = t.detach()
     yield "in-place", t
-    for kind, arrange in (("in-place stepped", _stepped), ("in-place transposed", _transposed), ("in-place expanded", _expanded)):
+    for kind, arrange in (
+        ("in-place stepped", _stepped),
+        ("in-place transposed", _transposed),
+        ("in-place expanded", _expanded),
+    ):
         changed = arrange(t)
         if changed is not None:
             yield kind, changed

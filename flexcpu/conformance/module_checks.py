@@ -59,8 +59,14 @@ def _evaluate(module: torch.nn.Module, operands: tuple[tuple, dict]) -> Any:
     value = module(*args, **kwargs)
     outputs = [t for t in tensors(value) if t.requires_grad]
     inputs = [t for t in (*tensors(operands), *module.parameters()) if t.requires_grad]
-    gradients = torch.autograd.grad(outputs, inputs, [_seeded_like(t) for t in outputs], allow_unused=True) if outputs else ()
-    return tree_map(lambda t: t.detach() if isinstance(t, torch.Tensor) else t, value), gradients, dict(module.named_buffers())
+    gradients = (
+        torch.autograd.grad(outputs, inputs, [_seeded_like(t) for t in outputs], allow_unused=True) if outputs else ()
+    )
+    return (
+        tree_map(lambda t: t.detach() if isinstance(t, torch.Tensor) else t, value),
+        gradients,
+        dict(module.named_buffers()),
+    )
 
 
 def _call(subject: ModuleSubject, result: Result, cap: int, training: bool) -> None:
@@ -76,8 +82,8 @@ def _call(subject: ModuleSubject, result: Result, cap: int, training: bool) -> N
         if not result.compare(f"{where} construction", expected, actual, ((), ()), subject.tolerance, device.name):
             continue
 
-        # A module that draws numbers (dropout, a lazy one's parameters) is compared without values first; then, with the
-        # CPU's parameters, by its values if it has stopped drawing.
+        # A module that draws numbers (dropout, a lazy one's parameters) is compared without values first; then, with
+        # the CPU's parameters, by its values if it has stopped drawing.
         for attempt in ("", " again"):
             result.samples += 1
             source = (given.forward_input.args, given.forward_input.kwargs)
@@ -145,7 +151,14 @@ def to(subject: ModuleSubject, result: Result, cap: int) -> None:
             four = all(p.dim() in (4, 5) for p in module.parameters() if p.dim() > 1)
             last = dict(module.to(memory_format=torch.channels_last).state_dict()) if four else {}
             back = [p.detach().clone() for p in module.to("cpu").parameters()]
-            return kept, on_device, half, last, [p.device.type == "cpu" for p in back], [p.float().tolist() for p in back]
+            return (
+                kept,
+                on_device,
+                half,
+                last,
+                [p.device.type == "cpu" for p in back],
+                [p.float().tolist() for p in back],
+            )
 
         if not subject.info.is_lazy:
             subject.run(result, where, run)

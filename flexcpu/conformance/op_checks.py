@@ -1,4 +1,4 @@
-"""The checks on op_db. Each runs the same samples on copies for the CPU and for the device and compares all that shows."""
+"""The checks on op_db. Each runs samples on copies for the CPU and for the device and compares all that shows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class OpSubject:
             yield index, sample
 
     def run(self, result: Result, where: str, call: Callable[[Sample], Any], source: Any) -> Outcome:
-        """Runs `call` on a copy of `source` for the CPU and on one for the device, and compares. Returns the CPU's outcome."""
+        """Runs `call` on a copy of `source` for the CPU and on one for the device, and compares. Returns the CPU's
+        outcome."""
         result.samples += 1
         transfer = Transfer(self.device.name)
         ours, theirs = transfer(source), Transfer("cpu")(source)
@@ -73,13 +74,14 @@ def operands_of(sample) -> Sample:
 
 
 def _without_resized(theirs: Any, ours: Any, source: Any) -> tuple[list, list]:
-    """The operands of a call that the CPU rejected, but for those that it had resized before: nobody wrote their elements."""
+    """The operands of a call that the CPU rejected, but for those that it had resized before: nobody wrote their
+    elements."""
     kept = [t.shape == was.shape for t, was in zip(tensors(theirs), tensors(source))]
     return list(compress(tensors(theirs), kept)), list(compress(tensors(ours), kept))
 
 
 def forward(subject: OpSubject, result: Result, cap: int) -> None:
-    """Values, dtypes, shapes, strides, aliasing, warnings and errors of every sample, and which of them ran natively."""
+    """Values, dtypes, shapes, strides, aliasing, warnings and errors of every sample, and which ran natively."""
     for index, sample in subject.samples(result, cap):
         subject.device.reset_fallbacks()
         expected = subject.run(result, f"sample {index}", subject.call, operands_of(sample))
@@ -99,17 +101,25 @@ def backward(subject: OpSubject, result: Result, cap: int) -> None:
             inputs = [t for t in tensors(operands) if t.requires_grad]
             found = []
             for make in (torch.ones_like, _seeded_like) if outputs else ():
-                found.append(torch.autograd.grad(outputs, inputs, [make(t) for t in outputs], retain_graph=True, allow_unused=True))
+                found.append(
+                    torch.autograd.grad(
+                        outputs, inputs, [make(t) for t in outputs], retain_graph=True, allow_unused=True
+                    )
+                )
             return [t.detach() for t in outputs], found
 
         def gradients_inplace(operands: Sample, gradients=gradients) -> Any:
             changed = operands[0].clone()
-            call = lambda o: subject.info.inplace_variant(changed, *o[1], **o[2])  # noqa: E731
+            call = lambda o: subject.info.inplace_variant(changed, *o[1], **o[2])
             return gradients(operands, call)
 
         operands = operands_of(sample)
         subject.run(result, f"sample {index}", gradients, operands)
-        if subject.info.inplace_variant and subject.info.supports_inplace_autograd and isinstance(sample.input, torch.Tensor):
+        if (
+            subject.info.inplace_variant
+            and subject.info.supports_inplace_autograd
+            and isinstance(sample.input, torch.Tensor)
+        ):
             subject.run(result, f"sample {index} in-place", gradients_inplace, operands)
 
 
@@ -162,7 +172,7 @@ def strided(subject: OpSubject, result: Result, cap: int) -> None:
 
 
 def unclaimed(subject: OpSubject, result: Result, cap: int) -> None:
-    """Dtypes that the database does not claim: rejected as the CPU rejects them, or equal where it takes them after all."""
+    """Dtypes that the database does not claim: rejected as the CPU rejects them, or equal where it takes them."""
     try:
         subject.all_samples(False)
     except Exception:  # nothing to run: the database cannot make samples of this dtype, whatever the device
@@ -235,7 +245,13 @@ def shared(subject: OpSubject, result: Result, cap: int) -> None:
 
 
 def _with_peers(
-    subject: OpSubject, result: Result, where: str, call: Callable[[Sample], Any], source: Sample, *, inplace: bool = False
+    subject: OpSubject,
+    result: Result,
+    where: str,
+    call: Callable[[Sample], Any],
+    source: Sample,
+    *,
+    inplace: bool = False,
 ) -> None:
     device = subject.device
     result.samples += 1
@@ -268,7 +284,8 @@ def _with_peers(
             else:
                 result.peers_lost.append(f"{where}: operand {position}")
 
-    # Writes must stay where they are made: a clone's in the clone, a result's in it and in what the CPU says it aliases.
+    # Writes must stay where they are made: a clone's in the clone, a result's in it and in what the CPU says it
+    # aliases.
     for peer in peers:
         peer.fill_(1)
     place = device.name if transfer.moved else None

@@ -1,4 +1,4 @@
-"""The checks on optim_db: five steps of every configuration, in every implementation, its state, and going on from it."""
+"""The checks on optim_db: five steps of every configuration in every implementation, and going on from its state."""
 
 from __future__ import annotations
 
@@ -88,6 +88,4 @@ def _steps(subject: OptimSubject, result: Result, cap: int, implementation: str)
         result.compare(f"sample {index} {given.desc}", expected, actual, ((), ()), subject.tolerance, None)
 
 
-CHECKS = {
-    name: lambda subject, result, cap, name=name: _steps(subject, result, cap, name) for name in _IMPLEMENTATIONS
-}
+CHECKS = {name: lambda subject, result, cap, name=name: _steps(subject, result, cap, name) for name in _IMPLEMENTATIONS}

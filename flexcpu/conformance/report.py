@@ -85,7 +85,8 @@ class Report:
         return dict(total.most_common())
 
     def capped(self) -> dict[str, list[int]]:
-        """Entries with more samples than the cap in some check: samples run and in the database, the largest by name."""
+        """Entries with more samples than the cap in some check: samples run and in the database, the largest by
+        name."""
         most: dict[str, list[int]] = {}
         for r in self.results:
             if r.capped_from > most.get(r.case.name, [0, 0])[1]:
@@ -133,10 +134,14 @@ class Report:
         _list(console, "Expected to differ, and equal (remove them)", [case.id for case in self.stale])
         sharing = sum(r.peers > 0 for r in self.results)
         unshared = [f"{name}: {text}" for name, text in self.unshared().items()]
-        _list(console, f"Of {sharing} entries, those whose operands no longer share though they were only read", unshared)
+        _list(
+            console, f"Of {sharing} entries, those whose operands no longer share though they were only read", unshared
+        )
         caps = ", ".join(f"{name} {run} of {n}" for name, (run, n) in list(self.capped().items())[:8])
         if caps:
-            console.print(f"Samples capped (evenly taken) in {len(self.capped())} entries: {caps}, ...", highlight=False)
+            console.print(
+                f"Samples capped (evenly taken) in {len(self.capped())} entries: {caps}, ...", highlight=False
+            )
         sizes = ", ".join(f"{name} {size}" for name, size in database_sizes().items())
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         console.print(f"{versions}; {sizes}", highlight=False)

@@ -15,7 +15,8 @@ _KEPT = 4  # differences told in full for each case
 
 @dataclass
 class Result:
-    """Counts and differences of one case. `samples` counts what was run on the CPU, so it does not depend on the device."""
+    """Counts and differences of one case. `samples` counts what was run on the CPU, so it does not depend on the
+    device."""
 
     case: Case
     samples: int = 0

@@ -33,4 +33,6 @@ def test_equals_cpu(worker: Worker, case: Case) -> None:
     reason = reasons().get(expected.key_of(case))
     if reason and not result.equal:
         pytest.xfail(reason)
-    assert result.equal, "\n".join([f"{result.different_samples} differences in {result.samples} samples", *result.differences])
+    assert result.equal, "\n".join(
+        [f"{result.different_samples} differences in {result.samples} samples", *result.differences]
+    )

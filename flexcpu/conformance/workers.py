@@ -1,6 +1,7 @@
 """Worker processes that run cases one at a time, so that a crash or a hang costs one case and is named.
 
-Workers are forked by a server process that has imported the databases and has run no op: a replacement is there at once.
+Workers are forked by a server process that has imported the databases and has run no op: a replacement is there at
+once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _CONTEXT.set_forkserver_preload(["flexcpu.conformance.run"])
 Initializer = Callable[[], None]
 
 
-def _serve(connection: Connection, errors: str, position, device: str, tier: str, initializer: Initializer | None) -> None:
+def _serve(
+    connection: Connection, errors: str, position, device: str, tier: str, initializer: Initializer | None
+) -> None:
     """The worker: receives lists of cases, sends None as a case begins and its result as it ends."""
     import torch
 

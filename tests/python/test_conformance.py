@@ -168,7 +168,9 @@ def test_a_text_may_name_its_device_and_nothing_more():
 
     result = Result(Case("op", "sin", "float32", "forward"))
     theirs = outcome("Expected a cpu tensor, got meta (Triggered internally at /a/b.cpp:12.)")
-    assert not result.compare_errors(theirs, outcome("Expected a flex:0 tensor, got meta (Triggered internally at c.cc:1.)"))
+    assert not result.compare_errors(
+        theirs, outcome("Expected a flex:0 tensor, got meta (Triggered internally at c.cc:1.)")
+    )
     assert not result.device_texts == []
     assert result.compare_errors(theirs, outcome("Expected a flex tensor, got cuda"))
     assert result.compare_errors(theirs, Outcome(error=ValueError(str(theirs.error))))
@@ -228,7 +230,8 @@ def test_a_changed_clone_is_found():
     [
         ("module", "nn.Linear", "train", changed(lambda v: v * 2 if isinstance(v, torch.Tensor) else (v[0], v[0], v[2])
                                                  if isinstance(v, tuple) else v), "result"),
-        ("module", "nn.BatchNorm2d", "state_dict", changed(lambda v: (dict(list(v[0].items())[1:]), *v[1:])), "result is"),
+        ("module", "nn.BatchNorm2d", "state_dict", changed(lambda v: (dict(list(v[0].items())[1:]), *v[1:])),
+         "result is"),
         ("module", "nn.Linear", "to", changed(lambda v: (False, *v[1:])), "is False, CPU gives True"),
         ("module", "nn.Linear", "deepcopy", changed(lambda v: (v[0], v[1], v[1])), "not close"),
         ("optim", "optim.Adam", "foreach", changed(lambda v: ([p + 1 for p in v[0]], *v[1:])), "not close"),
@@ -266,7 +269,10 @@ def _hang_in_cos():
 
 @pytest.mark.parametrize(
     ("initializer", "failure", "text"),
-    [(_abort_in_cos, "crash", "sample 0: crash: SIGABRT"), (_hang_in_cos, "timeout", "sample 0: timeout: no end after 5 s")],
+    [
+        (_abort_in_cos, "crash", "sample 0: crash: SIGABRT"),
+        (_hang_in_cos, "timeout", "sample 0: timeout: no end after 5 s"),
+    ],
 )
 def test_a_crash_or_a_hang_is_one_named_failure(initializer, failure, text):
     tier = replace(QUICK, timeout=20 if failure == "crash" else 5)
@@ -331,7 +337,8 @@ def test_a_transfer_keeps_what_shows():
     whole = base.view(4, 6)
     tensors = {
         "transposed": whole.t(), "stepped": base[3::4], "expanded": base[:1].expand(5), "part": whole[1:3, 2:],
-        "leaf": torch.ones(2, requires_grad=True), "conj": torch.ones(3, dtype=torch.complex64).conj(), "empty": torch.ones(0, 3),
+        "leaf": torch.ones(2, requires_grad=True), "conj": torch.ones(3, dtype=torch.complex64).conj(),
+        "empty": torch.ones(0, 3),
     }  # fmt: skip
     copies = Transfer("cpu")({**tensors, "again": tensors["leaf"], "device": torch.device("cpu")})
     for name, t in tensors.items():
@@ -376,14 +383,17 @@ def test_the_report_tells_expected_unexplained_and_stale_apart(tmp_path):
     known = {("sin", dtype, "forward"): "because" for dtype in ("float32", "int64")}
     report = Report("flex", FULL, {"torch": torch.__version__}, Expected(known))
     for dtype, differs in (("float32", True), ("float64", True), ("int64", False), ("int32", False)):
-        result = Result(Case("op", "sin", dtype, "forward"), samples=3, native_samples=2, fallbacks=Counter({"aten::sin": 1}))
+        result = Result(
+            Case("op", "sin", dtype, "forward"), samples=3, native_samples=2, fallbacks=Counter({"aten::sin": 1})
+        )
         if differs:
             result.differs("sample 0", "planted")
         report.add(result)
     assert [r.case.dtype for r in report.unexplained] == ["float64"]
     assert [case.dtype for case in report.stale] == ["int64"]
     assert report.numbers() == {
-        "equal %": 50.0, "native %": 66.66, "still-shared %": None, "error parity %": 100.0, "unexplained differences": 1,
+        "equal %": 50.0, "native %": 66.66, "still-shared %": None, "error parity %": 100.0,
+        "unexplained differences": 1,
     }  # fmt: skip
     report.write(tmp_path / "report.json")
     written = json.loads((tmp_path / "report.json").read_text())
@@ -403,7 +413,20 @@ def command(*arguments, **environment):
 
 def test_the_command_line(tmp_path):
     path = tmp_path / "report.json"
-    ran = command("-m", "flexcpu.conformance", "--device", "cpu", "-k", "logsumexp", "-k", "nn.ReLU", "-n", "1", "--json", str(path))
+    ran = command(
+        "-m",
+        "flexcpu.conformance",
+        "--device",
+        "cpu",
+        "-k",
+        "logsumexp",
+        "-k",
+        "nn.ReLU",
+        "-n",
+        "1",
+        "--json",
+        str(path),
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     for text in ("equal %   100.00", "unexplained differences        0", "op_db", torch.__version__):
         assert text in ran.stdout
@@ -415,7 +438,8 @@ def test_the_command_line(tmp_path):
 
 def test_pytest_runs_the_same_cases():
     ran = command(
-        "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "--pyargs", "flexcpu.conformance", "-k", "logsumexp and float32",
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "--pyargs", "flexcpu.conformance",
+        "-k", "logsumexp and float32",
         FLEXCPU_CONFORMANCE_DEVICE="cpu",
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
