@@ -30,10 +30,11 @@ build: .venv/installed ## the extension, into flexcpu/; only what changed is com
 	$(CMAKE) --build $(BUILD) --target flexcpu_extension
 	$(CMAKE) --install $(BUILD) --prefix . --component python
 
-test-cpp: build ## the kernels' tests, once for every instruction set
+test-cpp: build ## the kernels' tests, once for every instruction set, and storages under sanitizers
 	$(CMAKE) -DFLEXCPU_BUILD_TESTS=ON $(BUILD)
-	$(CMAKE) --build $(BUILD) --target flexcpu_tests
+	$(CMAKE) --build $(BUILD) --target flexcpu_tests storage_stress_thread storage_stress_address
 	for simd in $(SIMD); do FLEXCPU_SIMD=$$simd $(BUILD)/tests/cpp/flexcpu_tests --gtest_brief=1 || exit 1; done
+	cd $(BUILD) && ctest --output-on-failure -R storage_stress
 
 test-conformance: build ## the device against stock CPU, and again for every lesser instruction set
 	.venv/bin/python -m flexcpu.conformance --quick --json build/conformance.json

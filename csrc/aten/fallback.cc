@@ -162,12 +162,16 @@ class Call {
 
   void run() {
     check_devices();
-    if (op_.has_writes) alias_arguments(/*writes=*/true);
-    alias_arguments(/*writes=*/false);
-    {
+    try {
+      if (op_.has_writes) alias_arguments(/*writes=*/true);
+      alias_arguments(/*writes=*/false);
       // As below a CPU kernel's own wrapper: the caller's autograd is done.
       at::AutoDispatchBelowADInplaceOrView guard;
       handle_.redispatchBoxed(layouts_.cpu_keys(), stack_);
+    } catch (...) {
+      // The caller may keep the stack: no alias must be left on it.
+      stack_->resize(first_);
+      throw;
     }
     layouts_.write_back();
     adopt_results();

@@ -5,6 +5,8 @@
 #include <ATen/SparseTensorImpl.h>
 #include <ATen/quantized/QTensorImpl.h>
 #include <ATen/quantized/Quantizer.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 
 namespace flexcpu::aten {
 namespace {
@@ -39,6 +41,11 @@ at::Tensor map_coo(const at::Tensor& from, DispatchKey key, const Map& map) {
 
 template <typename Map>
 at::Tensor map_compressed(const at::Tensor& from, DispatchKey key, c10::Device device, const Map& map) {
+  // Whoever made `from` has been told that compressed layouts are in beta.
+  class Silent final : public c10::WarningHandler {
+    void process(const c10::Warning&) override {}
+  } silent;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silent);
   auto* source = compressed_of(from);
   auto result = at::detail::make_tensor<at::SparseCsrTensorImpl>(DispatchKeySet(key), device, source->layout(),
                                                                  from.dtype());
@@ -93,6 +100,8 @@ at::Tensor Layouts::to_cpu(const at::Tensor& flex, bool writes) {
     TORCH_CHECK_NOT_IMPLEMENTED(false, "flex has no tensors of layout ", flex.layout(),
                                 "; move it to the CPU first with .cpu().");
   }
+  // Some kernels save what a backward will need only if there will be one.
+  if (flex.requires_grad() && c10::GradMode::is_enabled()) cpu.set_requires_grad(true);
   if (writes) written_.push_back({flex, cpu});
   aliases_.push_back({flex.unsafeGetTensorImpl(), cpu});
   return cpu;

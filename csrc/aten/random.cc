@@ -17,6 +17,12 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p, std::op
   if (input.numel() == 0) return {input, at::empty_like(input, input.options())};
   if (!train.value_or(true)) return {input.clone(), at::ones_like(input, input.options().dtype(c10::kBool))};
   const double keep = 1 - p;
+  const auto dtype = input.scalar_type();
+  if (dtype != c10::kFloat && dtype != c10::kDouble && dtype != c10::kHalf && dtype != c10::kBFloat16) {
+    // The unfused way, for its errors.
+    const Tensor noise = at::empty_like(input).bernoulli_(keep).div_(keep);
+    return {input.mul(noise), noise};
+  }
   Tensor mask = at::empty_like(input, input.options().dtype(c10::kBool), LEGACY_CONTIGUOUS_MEMORY_FORMAT);
   mask.bernoulli_(keep);
   Tensor output = input.mul(mask).mul_(keep == 0 ? 0.0 : 1.0 / keep);

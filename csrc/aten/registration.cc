@@ -14,9 +14,11 @@ namespace {
 
 using c10::DispatchKey;
 
-// Composites that ask for the device by name, and so refuse flex or take another way than on the CPU.
+// Composites that ask for the device by name or call a CPU kernel past the dispatcher, and so refuse flex or take another way
+// than on the CPU.
 constexpr std::string_view kByDeviceName[] = {"aten::mode.values", "aten::convolution", "aten::_convolution",
-                                              "aten::convolution_backward", "aten::copy_"};
+                                              "aten::convolution_backward", "aten::copy_",
+                                              "aten::conj_physical_", "aten::addr_"};
 
 // The CPU's key for a layout, and the device's.
 constexpr std::pair<DispatchKey, DispatchKey> kKeys[] = {

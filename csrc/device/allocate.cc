@@ -10,8 +10,9 @@ namespace {
 
 at::Tensor tensor_of(size_t nbytes, caffe2::TypeMeta dtype) {
   enter();
-  if (dtype.toScalarType() == c10::ScalarType::ComplexHalf) [[unlikely]]
+  if (dtype.toScalarType() == c10::ScalarType::ComplexHalf) [[unlikely]] {
     TORCH_WARN_ONCE("ComplexHalf support is experimental and many operators don't support it yet.");
+  }
   return at::detail::make_tensor_base<c10::TensorImpl>(
       c10::Storage(new_storage(nbytes)), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype);
 }
