@@ -10,14 +10,18 @@ namespace {
 
 at::Tensor tensor_of(size_t nbytes, caffe2::TypeMeta dtype) {
   enter();
-  if (dtype.toScalarType() == c10::ScalarType::ComplexHalf) [[unlikely]] {
-    TORCH_WARN_ONCE("ComplexHalf support is experimental and many operators don't support it yet.");
-  }
+  warn_of_complex_half(dtype.toScalarType());
   return at::detail::make_tensor_base<c10::TensorImpl>(
       c10::Storage(new_storage(nbytes)), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype);
 }
 
 }  // namespace
+
+void warn_of_complex_half(c10::ScalarType dtype) {
+  if (dtype == c10::ScalarType::ComplexHalf) [[unlikely]] {
+    TORCH_WARN_ONCE("ComplexHalf support is experimental and many operators don't support it yet.");
+  }
+}
 
 at::Tensor empty(c10::IntArrayRef sizes, c10::ScalarType dtype) {
   const auto meta = c10::scalarTypeToTypeMeta(dtype);

@@ -9,4 +9,7 @@ namespace flexcpu::device {
 at::Tensor empty(c10::IntArrayRef sizes, c10::ScalarType dtype);
 at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype);
 
+// torch's warning, once, of a new complex32 tensor.
+void warn_of_complex_half(c10::ScalarType dtype);
+
 }  // namespace flexcpu::device

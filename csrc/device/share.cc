@@ -1,5 +1,6 @@
 #include "device/share.h"
 
+#include "device/allocate.h"
 #include "device/autograd_thread.h"
 #include "device/storage.h"
 
@@ -38,7 +39,9 @@ at::Tensor share_tensor(const at::Tensor& tensor, c10::Device device) {
   enter();
   const size_t offset = static_cast<size_t>(tensor.storage_offset()) * tensor.element_size();
   auto storage = share(storage_of(tensor), offset, nbytes_of(tensor), device);
-  return storage ? tensor_on(std::move(storage), tensor, /*offset=*/0, device) : at::Tensor();
+  if (!storage) return {};
+  warn_of_complex_half(tensor.scalar_type());
+  return tensor_on(std::move(storage), tensor, /*offset=*/0, device);
 }
 
 bool copy_by_sharing(const at::Tensor& dst, const at::Tensor& src) {

@@ -36,7 +36,7 @@ def _numbers(sampler: Callable[[int], Any], seeds: range) -> tuple[torch.Tensor,
     pooled, means = [], []
     for seed in seeds:
         tensors = [t for t in tree_leaves(sampler(seed)) if isinstance(t, torch.Tensor)]
-        parts = [torch.view_as_real(t.to(torch.complex64)) if t.is_complex() else t for t in tensors]
+        parts = [torch.view_as_real(t.to(torch.complex64).resolve_conj()) if t.is_complex() else t for t in tensors]
         drawn = torch.cat([part.to(torch.float64).flatten() for part in parts] or [torch.empty(0, dtype=torch.float64)])
         drawn = drawn[~drawn.isnan()]
         pooled.append(drawn[: _VALUES // _DRAWS])

@@ -47,7 +47,8 @@ def _conj(t: torch.Tensor) -> torch.Tensor | None:
 
 
 def _neg(t: torch.Tensor) -> torch.Tensor | None:
-    return torch._neg_view(-t) if t.is_floating_point() or t.is_complex() else None
+    has_neg = t.is_complex() or (t.is_floating_point() and t.dtype.itemsize > 1)  # no 8-bit float has
+    return torch._neg_view(-t) if has_neg else None
 
 
 LAYOUTS: dict[str, Arrange] = {

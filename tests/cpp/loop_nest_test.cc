@@ -78,7 +78,9 @@ TEST(LoopNest, CollapseKeepsTheTuples) {
       ASSERT_NE(nest.extents[d], 1);
       if (nest.numel() == 0) continue;
       ASSERT_GE(nest.strides[0][d], 0);
-      if (d) ASSERT_GE(nest.strides[0][d - 1], nest.strides[0][d]);
+      if (d > 0) {
+        ASSERT_GE(nest.strides[0][d - 1], nest.strides[0][d]);
+      }
     }
   }
 }
