@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -33,6 +34,7 @@ class Tolerance:
 
     def __init__(self, info: object = None, dtype: torch.dtype | None = None):
         self.rtol = self.atol = 0.0
+        self.computed: tuple[torch.dtype, ...] = ()
         self.sign_of_zero = isinstance(info, (UnaryUfuncInfo, BinaryUfuncInfo))
         for override in _overrides(info):
             if dtype in override.d:
@@ -40,11 +42,17 @@ class Tolerance:
                 atol, rtol = (given.atol, given.rtol) if isinstance(override, toleranceOverride) else (given, 0.0)
                 self.rtol, self.atol = max(self.rtol, rtol), max(self.atol, atol)
 
+    def computed_in(self, dtype: torch.dtype) -> Tolerance:
+        """For results that are computed in a dtype, whatever they are stored in."""
+        other = copy.copy(self)
+        other.computed = (dtype,)
+        return other
+
     def of(self, dtype: torch.dtype) -> tuple[float, float]:
         """(rtol, atol) for results of a dtype."""
         if not (dtype.is_floating_point or dtype.is_complex):
             return 0.0, 0.0
-        rtol, atol = default_tolerances(dtype)
+        rtol, atol = default_tolerances(dtype, *self.computed)
         return max(rtol, self.rtol), max(atol, self.atol)
 
 

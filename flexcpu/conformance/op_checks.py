@@ -47,7 +47,9 @@ class OpSubject:
             self.progress(index)
             yield index, sample
 
-    def run(self, result: Result, where: str, call: Callable[[Sample], Any], source: Any) -> Outcome:
+    def run(
+        self, result: Result, where: str, call: Callable[[Sample], Any], source: Any, tolerance: Tolerance | None = None
+    ) -> Outcome:
         """Runs `call` on a copy of `source` for the CPU and on one for the device, and compares. Returns the CPU's
         outcome."""
         result.samples += 1
@@ -59,7 +61,7 @@ class OpSubject:
         if expected.error is not None:
             operands = _without_resized(theirs, ours, source)
         place = self.device.name if transfer.moved else None
-        result.compare(where, expected, actual, operands, self.tolerance, place, values=self.values)
+        result.compare(where, expected, actual, operands, tolerance or self.tolerance, place, values=self.values)
         return expected
 
     def call(self, operands: Sample) -> Any:
@@ -148,7 +150,8 @@ def out(subject: OpSubject, result: Result, cap: int) -> None:
             continue
         for kind, made, changed in layouts.out_tensors(results, operands):
             given = made[0] if isinstance(plain.value, torch.Tensor) else tuple(made)
-            subject.run(result, f"sample {index} out={kind}", call, (changed, given))
+            tolerance = subject.tolerance.computed_in(results[0].dtype)  # and converted to out's dtype
+            subject.run(result, f"sample {index} out={kind}", call, (changed, given), tolerance)
 
 
 def inplace(subject: OpSubject, result: Result, cap: int) -> None:
