@@ -51,7 +51,7 @@ c10::DataPtr swap_in(c10::StorageImpl* storage, c10::DataPtr data) {
   return data;
 }
 
-// Gives the storage bytes of its own, under its lock. Returns the old DataPtr.
+// Gives the storage bytes of its own, under its lock. Returns the old DataPtr, for the caller to destroy after unlocking.
 c10::DataPtr unshare(c10::StorageImpl* storage, bool discard) {
   const size_t nbytes = storage->nbytes();
   Buffer* own = allocate(nbytes);
@@ -59,7 +59,19 @@ c10::DataPtr unshare(c10::StorageImpl* storage, bool discard) {
     std::memcpy(own->data(), storage->_mutable_data_ptr_no_checks().get(), nbytes);
     memory::statistics().unshares.fetch_add(1, std::memory_order_relaxed);
   }
-  return swap_in(storage, data_ptr_on(own, storage->device()));
+  c10::DataPtr fresh = data_ptr_on(own, storage->device());
+  if (!storage->device().is_cpu()) return swap_in(storage, std::move(fresh));
+
+  // CPU kernels read through raw const pointers, without a pin, and another thread's data_ptr() is no write to them: what they
+  // read has to stay. The storage keeps owning the shared bytes behind its new ones, so that peers go on copying first.
+  struct Kept {
+    c10::DataPtr fresh, shared;
+  };
+  void* const data = fresh.get();
+  auto* kept = new Kept{std::move(fresh), {}};
+  Buffer* both = Buffer::adopt(data, nbytes, kept, [](void* p) { delete static_cast<Kept*>(p); });
+  kept->shared = swap_in(storage, data_ptr_on(both, storage->device()));
+  return {};
 }
 
 // Keeps `storage` alive from a DataPtr over its bytes: they are neither ours nor can they be moved out of it.

@@ -7,8 +7,8 @@
 // escaped. Our own code never asks c10 for a mutable pointer, so an armed hook means that nobody else ever got one.
 //
 // A storage's DataPtr is read and replaced under that storage's lock: two threads may take data_ptr() of one shared tensor,
-// or clone it, while a third makes it unshare. c10's own const readers take no lock; they must not run beside a write, as
-// on the CPU.
+// or clone it, while a third makes it unshare. c10's own const readers take no lock and no pin. On a CPU storage, where CPU
+// kernels are such readers, bytes that were shared therefore stay until the storage dies, even when it has moved to others.
 //
 // CPU storages carry buffers too (Tensor.cpu() shares): everything here takes either device.
 

@@ -377,3 +377,24 @@ def test_a_fallback_op_needs_memory_for_its_output_only():
     result = torch.sin(tensor)
     grown = resident() - before
     assert result.numel() == LARGE and grown < 4 * LARGE + 16 * 1024 * 1024
+
+
+def test_bytes_that_a_cpu_tensor_shared_stay_while_another_thread_reads_them():
+    n = 4_000_000
+    for _ in range(10):
+        tensor = torch.ones(n, device="flex")
+        cpu = tensor.cpu()
+        address = _C.address(cpu.untyped_storage())
+        cpu.data_ptr()  # moves the CPU tensor; a kernel of another thread may be reading the bytes that it leaves
+        assert _C.address(cpu.untyped_storage()) != address
+        tensor.fill_(7)
+        assert (ctypes.c_float * n).from_address(address)[:: n // 8] == [1.0] * 8
+        del tensor
+        assert (ctypes.c_float * n).from_address(address)[:: n // 8] == [1.0] * 8
+
+
+def test_a_copy_to_another_device_index():
+    tensor = make()
+    with pytest.raises(RuntimeError, match="one device"):
+        tensor.to("flex:1")
+    assert tensor.to("cpu:0").device == torch.ones(1).to("cpu:0").device
