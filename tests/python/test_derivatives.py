@@ -16,7 +16,7 @@ import yaml
 
 TABLE = Path(__file__).parents[2] / "docs" / "derivatives.md"
 KEYS = ("PrivateUse1", "AutogradPrivateUse1")
-NAMESPACES = ("aten", "flexcpu")
+NAMESPACES = ("aten::", "flexcpu::")
 OF_THE_FALLBACK = "registration.cc"
 BY_HAND = "VariableTypeManual.cpp"
 COLUMNS = ("operators", "derivative", "vmap", "forward AD", "double backward")
