@@ -6,7 +6,7 @@ import sys
 import textwrap
 
 import pytest
-import torch  # noqa: F401
+import torch
 
 import flexcpu  # noqa: F401
 
@@ -26,3 +26,12 @@ def _run(program: str, *args: str, check: bool = True, timeout: float = 300, **e
 def python():
     """python(program, *args, check=True, **environment) -> the completed process, with its output."""
     return _run
+
+
+@pytest.fixture
+def every_warning():
+    """Warnings that torch gives once a process, at every call."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(before)

@@ -25,7 +25,7 @@ class Outcome:
     def __init__(self, run, device):
         self.error = self.value = None
         with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+            warnings.simplefilter("always", append=True)  # what the test ignores stays ignored
             try:
                 self.value = run(device)
             except Exception as e:
@@ -38,19 +38,22 @@ def text_of(error):
     return re.sub(r" \(Triggered internally.*", "", text)
 
 
-def numbers_of(t):
-    """A tensor that the comparisons of torch.testing take."""
-    if t.dtype == torch.complex32:
-        return torch.view_as_real(t.resolve_conj().resolve_neg()).float()
-    return t
+def real_numbers_of(t):
+    """The real and imaginary parts of complex numbers: torch.testing takes no complex32, signbit() no complex dtype."""
+    return torch.view_as_real(t.resolve_conj().resolve_neg()) if t.is_complex() else t
 
 
 def assert_equal(got, want, context="", **tolerance):
+    """Without a tolerance the elements are equal to the last bit: zeros of one sign; all NaNs are one."""
     assert got.dtype == want.dtype, context
     assert got.size() == want.size(), context
     assert got.stride() == want.stride(), (context, got.stride(), want.stride())
-    torch.testing.assert_close(numbers_of(got.cpu()), numbers_of(want), equal_nan=True,
-                               msg=lambda m: f"{context}: {m}", **(tolerance or {"rtol": 0, "atol": 0}))
+    got, want = real_numbers_of(got.cpu()), real_numbers_of(want)
+    torch.testing.assert_close(got, want, equal_nan=True, msg=lambda m: f"{context}: {m}",
+                               **(tolerance or {"rtol": 0, "atol": 0}))
+    if not tolerance and want.is_floating_point():
+        zeros = want == 0
+        assert torch.equal(torch.signbit(got[zeros]), torch.signbit(want[zeros])), f"{context}: signs of zeros"
 
 
 def assert_same(run, *, native, context="", **tolerance):

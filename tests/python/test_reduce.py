@@ -65,13 +65,6 @@ def test_dimensions_and_layouts(op, dtype):
         assert_same(lambda d: getattr(torch, op)(view(t.to(d))), native=native, context=layout, **tolerance(dtype))
 
 
-@pytest.fixture
-def every_warning():
-    torch.set_warn_always(True)
-    yield
-    torch.set_warn_always(False)
-
-
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("asked", DTYPES, ids=name)
 def test_asked_dtype(op, asked, every_warning):

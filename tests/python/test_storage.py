@@ -244,3 +244,56 @@ def test_cpu_indices_and_scalars_are_taken_as_on_cuda():
         torch.mm(t, torch.ones(4, 3))
     with pytest.raises(RuntimeError, match="same device"):
         cpu[torch.tensor([0], device="flex")]
+
+
+def test_a_tensor_beyond_its_storage_is_refused_and_nothing_is_lost():
+    t = torch.ones(100, device="flex")
+    slices, stepped = t[50:], t[::2]
+    t.untyped_storage().resize_(0)
+    uses = [lambda x: x + 1, lambda x: x.cpu(), lambda x: x.sin(), lambda x: x.clone(), lambda x: x.fill_(1),
+            lambda x: x.tolist(), lambda x: x.sum(), lambda x: x.copy_(torch.ones_like(x, device="cpu")), str]
+    for use in uses:
+        for tensor in (t, slices, stepped):
+            with pytest.raises(RuntimeError, match="the storage was resized"):
+                use(tensor)
+    t.untyped_storage().resize_(200)
+    assert (t[:50].fill_(2) + 1).tolist() == [3] * 50
+    with pytest.raises(RuntimeError, match="needs 400 bytes of its storage, which has 200"):
+        t + 1
+    t.untyped_storage().resize_(400)
+    assert t.fill_(1).sum() == 100
+    with pytest.raises(RuntimeError, match="negative number"):
+        t.untyped_storage().resize_(-1)
+    assert t.sum() == 100
+
+
+@pytest.mark.parametrize("n", [3, 16, 17, 40])
+def test_arguments_are_told_apart_however_many_there_are(n):
+    def run(device):
+        tensors = [torch.full((2,), float(i), device=device) for i in range(n)]
+        tensors += [tensors[0], tensors[-1][:1].expand(2)]
+        torch._foreach_add_(tensors[:n:2], 1.0)
+        return [torch.stack(tensors), *torch._foreach_exp(tensors), *torch.unbind_copy(torch.stack(tensors))]
+
+    for flex, cpu in zip(run("flex"), run("cpu")):
+        assert torch.equal(flex.cpu(), cpu)
+
+
+def test_seventy_thousand_clones_in_one_op():
+    t = torch.ones(4, device="flex")
+    clones = [t.clone() for _ in range(70_000)]
+    assert torch.stack(clones).sum() == 280_000
+    assert state(t)["owners"] == 70_001 and not state(t)["escaped"]
+    del clones
+    assert state(t)["owners"] == 1
+
+
+def test_a_cpu_tensor_that_shares_and_writes_again_and_again_keeps_little():
+    shared = torch.ones(1000, device="flex").cpu()
+    before = torch.flex.memory_allocated()
+    for i in range(20):
+        flex = shared.to("flex")
+        shared[:1].copy_(torch.full((1,), float(i), device="flex"))  # the flex tensor's bytes stay
+        assert flex[0] == (1 if i == 0 else i - 1) and shared[0] == i
+    del flex
+    assert torch.flex.memory_allocated() - before <= 2 * 4000
