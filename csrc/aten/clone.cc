@@ -44,7 +44,7 @@ Tensor to_copy(const Tensor& self, optional<ScalarType> dtype, optional<Layout> 
                           layout.value_or(self.layout()) == self.layout() && !pin_memory.value_or(false) &&
                           (target.is_cpu() || target.type() == device::kFlex.type()) && target.index() <= 0;
   if (only_moves)
-    if (Tensor shared = share(self, target.is_cpu() ? c10::Device(c10::DeviceType::CPU) : device::kFlex, format); shared.defined()) return shared;
+    if (Tensor shared = share(self, target.is_cpu() ? device::kCpu : device::kFlex, format); shared.defined()) return shared;
   // The composite asks for a pinned destination when not blocking; a copy of host memory has no use for one.
   return at::compositeexplicitautograd::_to_copy(self, dtype, layout, device, pin_memory, /*non_blocking=*/false, format);
 }

@@ -19,8 +19,6 @@ namespace {
 
 using c10::IValue;
 
-const c10::Device kCpu(c10::DeviceType::CPU);
-
 // ---- What is known of an op, found out once ----
 
 struct OpEntry {
@@ -211,7 +209,7 @@ class Call {
         alias_generator(i, value);
       } else if (value.isDevice()) {
         makes_cpu_ |= value.toDevice().is_cpu();
-        if (value.toDevice().type() == device::kFlex.type()) value = kCpu;
+        if (value.toDevice().type() == device::kFlex.type()) value = device::kCpu;
       } else if (!value.isScalar() && !value.isIntList() && !value.isString()) {
         value = aliased(value, writes);
       }

@@ -83,8 +83,7 @@ Layouts::Layouts(DispatchKeySet keys) : cpu_keys_(DispatchKey::CPU) {
 
 at::Tensor Layouts::to_cpu(const at::Tensor& flex, bool writes) {
   // One alias per tensor: kernels ask whether a result is an argument.
-  for (const Alias& known : aliases_)
-    if (known.flex == flex.unsafeGetTensorImpl()) return known.cpu;
+  if (const at::Tensor* known = aliases_.find(flex.unsafeGetTensorImpl())) return *known;
   at::Tensor cpu;
   if (flex.layout() == c10::kStrided && !flex.is_quantized() && !flex.is_nested()) [[likely]] {
     cpu = scope_.to_cpu(flex, writes);
@@ -102,9 +101,11 @@ at::Tensor Layouts::to_cpu(const at::Tensor& flex, bool writes) {
   }
   // Some kernels save what a backward will need only if there will be one.
   if (flex.requires_grad() && c10::GradMode::is_enabled()) cpu.set_requires_grad(true);
-  if (writes) written_.push_back({flex, cpu});
-  aliases_.push_back({flex.unsafeGetTensorImpl(), cpu});
-  return cpu;
+  if (writes) {
+    written_.push_back({flex, cpu});
+    same_.add(cpu.unsafeGetTensorImpl(), flex);
+  }
+  return aliases_.add(flex.unsafeGetTensorImpl(), cpu);
 }
 
 at::Tensor Layouts::alias_coo(const at::Tensor& flex, bool writes) {
@@ -114,7 +115,7 @@ at::Tensor Layouts::alias_coo(const at::Tensor& flex, bool writes) {
 
 at::Tensor Layouts::alias_compressed(const at::Tensor& flex, bool writes) {
   cpu_keys_ = cpu_keys_.add(DispatchKey::SparseCsrCPU);
-  return map_compressed(flex, DispatchKey::SparseCsrCPU, c10::Device(c10::DeviceType::CPU),
+  return map_compressed(flex, DispatchKey::SparseCsrCPU, device::kCpu,
                         [&](const at::Tensor& member) { return scope_.to_cpu(member, writes); });
 }
 
@@ -150,11 +151,8 @@ void Layouts::write_back(const at::Tensor& flex, const at::Tensor& cpu) {
 }
 
 at::Tensor Layouts::to_flex(const at::Tensor& cpu) {
-  for (const Written& argument : written_)
-    if (argument.cpu.is_same(cpu)) return argument.flex;
-  for (const c10::TensorImpl* kept : kept_)
-    if (kept == cpu.unsafeGetTensorImpl()) return cpu;
-  return adopt(cpu);
+  const at::Tensor* known = same_.find(cpu.unsafeGetTensorImpl());
+  return known ? *known : adopt(cpu);
 }
 
 at::Tensor Layouts::adopt(const at::Tensor& cpu) {

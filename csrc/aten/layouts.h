@@ -18,7 +18,9 @@ class Layouts {
 
   at::Tensor to_cpu(const at::Tensor& flex, bool writes);
   // An argument that is on the CPU already: returned, it stays what it is.
-  void keep(const at::Tensor& cpu) { kept_.push_back(cpu.unsafeGetTensorImpl()); }
+  void keep(const at::Tensor& cpu) {
+    if (!same_.find(cpu.unsafeGetTensorImpl())) same_.add(cpu.unsafeGetTensorImpl(), cpu);
+  }
 
   // The keys under which the CPU kernel for these arguments is registered.
   c10::DispatchKeySet cpu_keys() const { return cpu_keys_; }
@@ -38,16 +40,12 @@ class Layouts {
 
   device::AliasScope scope_;  // first, to outlive every alias below
   c10::DispatchKeySet cpu_keys_;
-  struct Alias {
-    const c10::TensorImpl* flex;
-    at::Tensor cpu;
-  };
-  c10::SmallVector<Alias, 4> aliases_;
+  device::AddressMap<at::Tensor, 4> aliases_;  // by flex tensor: its alias
   struct Written {
     at::Tensor flex, cpu;
   };
   c10::SmallVector<Written, 2> written_;
-  c10::SmallVector<const c10::TensorImpl*, 2> kept_;
+  device::AddressMap<at::Tensor, 2> same_;  // by CPU tensor: what it is as a result (written arguments, CPU arguments)
 };
 
 }  // namespace flexcpu::aten

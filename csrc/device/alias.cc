@@ -4,7 +4,9 @@
 
 #include <cstring>
 
+#include "device/allocate.h"
 #include "device/autograd_thread.h"
+#include "device/operand.h"
 
 namespace flexcpu::device {
 namespace {
@@ -12,62 +14,60 @@ namespace {
 // An alias's DataPtr refers to the flex storage but does not own it: the scope does.
 void drop_alias(void*) {}
 
-bool is_alias(const c10::DataPtr& data) { return data.get_deleter() == &drop_alias; }
+// The context of an alias whose kernel wrote to what it was to read.
+struct Unshared {
+  c10::StorageImpl* flex;
+  Pin pin;
+};
+void drop_unshared(void* context) { delete static_cast<Unshared*>(context); }
 
-c10::DataPtr alias_data(void* bytes, c10::StorageImpl* flex) {
-  return {bytes, flex, &drop_alias, c10::Device(c10::DeviceType::CPU)};
+// The flex storage that a CPU storage's bytes are; null for bytes of its own.
+c10::StorageImpl* flex_behind(c10::StorageImpl* cpu) {
+  const c10::DataPtr& data = cpu->_mutable_data_ptr_no_checks();
+  if (data.get_deleter() == &drop_alias) return static_cast<c10::StorageImpl*>(data.get_context());
+  if (data.get_deleter() == &drop_unshared) return static_cast<Unshared*>(data.get_context())->flex;
+  return nullptr;
 }
+
+c10::DataPtr alias_data(void* bytes, c10::StorageImpl* flex) { return {bytes, flex, &drop_alias, kCpu}; }
 
 // CPU code wants to write to an argument whose schema says that it only reads.
 void unshare_behind(c10::StorageImpl* alias) {
-  const c10::DataPtr& data = alias->_mutable_data_ptr_no_checks();
-  if (!is_alias(data)) return;
-  auto* flex = static_cast<c10::StorageImpl*>(data.get_context());
-  alias->set_data_ptr_noswap(alias_data(write(flex, /*discard=*/false).data, flex));
-}
-
-at::Tensor tensor_on(c10::intrusive_ptr<c10::StorageImpl> storage, c10::DispatchKey key, const at::Tensor& like) {
-  c10::DispatchKeySet keys(key);
-  if (like._is_zerotensor()) keys = keys.add(c10::DispatchKey::ZeroTensor);
-  at::Tensor tensor =
-      at::detail::make_tensor_base<c10::TensorImpl>(c10::Storage(std::move(storage)), keys, like.dtype());
-  auto* impl = tensor.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
-  if (like.is_conj()) impl->_set_conj(true);
-  if (like.is_neg()) impl->_set_neg(true);
-  if (like.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
-  return tensor;
+  c10::StorageImpl* flex = flex_behind(alias);
+  if (!flex) return;
+  Access access = write(flex, /*discard=*/false);
+  alias->set_data_ptr_noswap({access.data, new Unshared{flex, std::move(access.pin)}, &drop_unshared, kCpu});
 }
 
 }  // namespace
 
 AliasScope::Entry& AliasScope::alias_of(c10::StorageImpl* flex, bool writes) {
-  for (Entry& entry : aliases_)
-    if (entry.flex.get() == flex) return entry;
+  if (Entry* known = aliases_.find(flex)) return *known;
   Access access = writes ? write(flex, /*discard=*/false) : read(flex);
-  auto cpu = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(flex->nbytes()), alias_data(access.data, flex),
-      c10::GetCPUAllocator(), flex->resizable());
+  auto cpu = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                                   static_cast<int64_t>(flex->nbytes()), alias_data(access.data, flex),
+                                                   c10::GetCPUAllocator(), flex->resizable());
   if (!writes) cpu->set_materializer(&unshare_behind);
-  aliases_.push_back({c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(flex), std::move(cpu), std::move(access.pin)});
-  return aliases_.back();
+  return aliases_.add(
+      flex, {c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(flex), std::move(cpu), std::move(access.pin)});
 }
 
 at::Tensor AliasScope::to_cpu(const at::Tensor& flex, bool writes) {
   TORCH_CHECK(flex.has_storage() && flex.storage().device_type() == kFlex.type(),
               "flexcpu: a CPU kernel was to run on a tensor without data (a fake, meta or functional tensor)");
-  return tensor_on(alias_of(flex.storage().unsafeGetStorageImpl(), writes).cpu, c10::DispatchKey::CPU, flex);
+  check_in_storage(flex);
+  return tensor_on(alias_of(flex.storage().unsafeGetStorageImpl(), writes).cpu, kCpu, flex);
 }
 
 void AliasScope::write_back_storages() {
-  for (Entry& entry : aliases_) {
-    c10::DataPtr& data = entry.cpu->_mutable_data_ptr_no_checks();
+  for (auto& [_, entry] : aliases_) {
     const size_t nbytes = entry.cpu->nbytes();
-    if (is_alias(data)) {
+    if (flex_behind(entry.cpu.get())) {
       if (nbytes != entry.flex->nbytes()) entry.flex->set_nbytes(nbytes);
       continue;
     }
     // Resized: the kernel put bytes of the CPU allocator in. They move over, and the alias goes on over them.
+    c10::DataPtr& data = entry.cpu->_mutable_data_ptr_no_checks();
     void* bytes = data.get();
     install(entry.flex.get(), std::move(data), nbytes);
     entry.pin = buffer_of(entry.flex.get());
@@ -88,12 +88,9 @@ void AliasScope::write_back_metadata(const at::Tensor& flex, const at::Tensor& c
 
 c10::intrusive_ptr<c10::StorageImpl> AliasScope::flex_storage_of(const at::Tensor& cpu) {
   c10::StorageImpl* storage = cpu.storage().unsafeGetStorageImpl();
-  for (Entry& entry : aliases_)
-    if (entry.cpu.get() == storage) return entry.flex;
-  for (auto& [from, to] : adopted_)
-    if (from.get() == storage) return to;
+  if (c10::StorageImpl* flex = flex_behind(storage)) return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(flex);
+  if (Adopted* known = adopted_.find(storage)) return known->flex;
 
-  auto held = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
   // Ours already (the kernel returned or cached one of our CPU tensors): share it, with all its safety.
   auto flex = share(storage, /*offset=*/0, storage->nbytes(), kFlex);
   if (!flex) {
@@ -107,26 +104,26 @@ c10::intrusive_ptr<c10::StorageImpl> AliasScope::flex_storage_of(const at::Tenso
       if (nbytes != 0) std::memcpy(write(flex.get(), /*discard=*/true).data, storage->data(), nbytes);
     }
   }
-  adopted_.emplace_back(std::move(held), flex);
+  adopted_.add(storage, {c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage), flex});
   return flex;
 }
 
 at::Tensor AliasScope::to_flex(const at::Tensor& cpu) {
   enter();
-  return tensor_on(flex_storage_of(cpu), c10::DispatchKey::PrivateUse1, cpu);
+  return tensor_on(flex_storage_of(cpu), kFlex, cpu);
 }
 
 void AliasScope::outlive(c10::StorageImpl* cpu, c10::StorageImpl* flex) {
   cpu->clear_materializer();
-  auto lasting = alias(flex, c10::Device(c10::DeviceType::CPU));
+  auto lasting = alias(flex, kCpu);
   cpu->set_data_ptr_noswap(std::move(lasting->_mutable_data_ptr_no_checks()));
 }
 
 AliasScope::~AliasScope() {
-  for (Entry& entry : aliases_)
-    if (entry.cpu.use_count() > 1) outlive(entry.cpu.get(), entry.flex.get());
-  for (auto& [cpu, flex] : adopted_)
-    if (cpu.use_count() > 1 && is_alias(cpu->_mutable_data_ptr_no_checks())) outlive(cpu.get(), flex.get());
+  for (auto& [_, alias] : aliases_)
+    if (alias.cpu.use_count() > 1) outlive(alias.cpu.get(), alias.flex.get());
+  for (auto& [_, result] : adopted_)
+    if (result.cpu.use_count() > 1 && flex_behind(result.cpu.get())) outlive(result.cpu.get(), result.flex.get());
 }
 
 }  // namespace flexcpu::device

@@ -9,8 +9,8 @@
 // Order: alias everything that is written before what is only read.
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/SmallVector.h>
 
+#include "device/address_map.h"
 #include "device/storage.h"
 
 namespace flexcpu::device {
@@ -45,9 +45,12 @@ class AliasScope {
   c10::intrusive_ptr<c10::StorageImpl> flex_storage_of(const at::Tensor& cpu);
   static void outlive(c10::StorageImpl* cpu, c10::StorageImpl* flex);
 
-  c10::SmallVector<Entry, 6> aliases_;
+  AddressMap<Entry, 6> aliases_;  // by flex storage
   // Results that came on storages of their own: the CPU storage, and the flex storage that took its bytes over.
-  c10::SmallVector<std::pair<c10::intrusive_ptr<c10::StorageImpl>, c10::intrusive_ptr<c10::StorageImpl>>, 2> adopted_;
+  struct Adopted {
+    c10::intrusive_ptr<c10::StorageImpl> cpu, flex;
+  };
+  AddressMap<Adopted, 2> adopted_;  // by CPU storage
 };
 
 }  // namespace flexcpu::device

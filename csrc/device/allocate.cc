@@ -40,4 +40,17 @@ at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::
   return tensor;
 }
 
+at::Tensor tensor_on(c10::intrusive_ptr<c10::StorageImpl> storage, c10::Device device, const at::Tensor& like) {
+  c10::DispatchKeySet keys(device.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::PrivateUse1);
+  if (like._is_zerotensor()) keys = keys.add(c10::DispatchKey::ZeroTensor);
+  at::Tensor tensor =
+      at::detail::make_tensor_base<c10::TensorImpl>(c10::Storage(std::move(storage)), keys, like.dtype());
+  auto* impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+  if (like.is_conj()) impl->_set_conj(true);
+  if (like.is_neg()) impl->_set_neg(true);
+  if (like.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+  return tensor;
+}
+
 }  // namespace flexcpu::device

@@ -9,10 +9,22 @@ std::byte* at_offset(void* base, const at::Tensor& tensor) {
   return static_cast<std::byte*>(base) + tensor.storage_offset() * static_cast<int64_t>(tensor.element_size());
 }
 
+// Bytes of a storage up to the end of a tensor's last element.
+size_t end_of(const at::Tensor& tensor) {
+  int64_t last = tensor.storage_offset();
+  if (tensor.is_contiguous()) {
+    last += tensor.numel() - 1;
+  } else {
+    for (int64_t axis = 0; axis < tensor.dim(); ++axis) last += (tensor.size(axis) - 1) * tensor.stride(axis);
+  }
+  return (static_cast<size_t>(last) + 1) * tensor.element_size();
+}
+
 // A flex-labelled tensor without bytes (fake, functional) must not reach a kernel.
 c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.defined() && tensor.has_storage() && tensor.storage().device_type() != c10::DeviceType::Meta,
               "flexcpu: a kernel was given a tensor without data (a fake, meta or functional tensor)");
+  check_in_storage(tensor);
   return tensor.storage().unsafeGetStorageImpl();
 }
 
@@ -68,6 +80,12 @@ c10::ScalarType scalar_type_of(DType dtype) {
     case DType::kOther: break;
   }
   return ScalarType::Undefined;
+}
+
+void check_in_storage(const at::Tensor& tensor) {
+  if (tensor.numel() == 0 || end_of(tensor) <= tensor.storage().nbytes()) [[likely]] return;
+  TORCH_CHECK(false, "The tensor needs ", end_of(tensor), " bytes of its storage, which has ",
+              tensor.storage().nbytes(), ": the storage was resized.");
 }
 
 Operand::Operand(const at::Tensor& tensor)

@@ -69,6 +69,9 @@ class Writer : public Operand {
   void* data_;
 };
 
+// Throws when a tensor reaches beyond its storage, which storage.resize_() can have shrunk under it.
+void check_in_storage(const at::Tensor& tensor);
+
 // torch.get_num_threads(), for the kernels' `threads` arguments.
 int num_threads();
 

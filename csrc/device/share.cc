@@ -16,22 +16,6 @@ bool is_plain(const at::Tensor& tensor) {
          !tensor.is_quantized() && !tensor._is_zerotensor();
 }
 
-at::Tensor tensor_on(c10::intrusive_ptr<c10::StorageImpl> storage, const at::Tensor& like, int64_t offset,
-                     c10::Device device) {
-  const auto key = device.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::PrivateUse1;
-  at::Tensor tensor = at::detail::make_tensor_base<c10::TensorImpl>(c10::Storage(std::move(storage)),
-                                                                    c10::DispatchKeySet(key), like.dtype());
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), offset);
-  return tensor;
-}
-
-// The conjugate and negative bits of an alias are its tensor's.
-at::Tensor with_bits(at::Tensor tensor, const at::Tensor& like) {
-  tensor._set_conj(like.is_conj());
-  tensor._set_neg(like.is_neg());
-  return tensor;
-}
-
 }  // namespace
 
 at::Tensor share_tensor(const at::Tensor& tensor, c10::Device device) {
@@ -41,7 +25,9 @@ at::Tensor share_tensor(const at::Tensor& tensor, c10::Device device) {
   auto storage = share(storage_of(tensor), offset, nbytes_of(tensor), device);
   if (!storage) return {};
   warn_of_complex_half(tensor.scalar_type());
-  return tensor_on(std::move(storage), tensor, /*offset=*/0, device);
+  at::Tensor shared = tensor_on(std::move(storage), device, tensor);
+  shared.unsafeGetTensorImpl()->set_storage_offset(0);
+  return shared;
 }
 
 bool copy_by_sharing(const at::Tensor& dst, const at::Tensor& src) {
@@ -51,16 +37,13 @@ bool copy_by_sharing(const at::Tensor& dst, const at::Tensor& src) {
   return replace_by_sharing(storage_of(dst), storage_of(src));
 }
 
-at::Tensor alias_on_cpu(const at::Tensor& tensor) {
-  const c10::Device cpu(c10::DeviceType::CPU);
-  return with_bits(tensor_on(alias(storage_of(tensor), cpu), tensor, tensor.storage_offset(), cpu), tensor);
-}
+at::Tensor alias_on_cpu(const at::Tensor& tensor) { return tensor_on(alias(storage_of(tensor), kCpu), kCpu, tensor); }
 
 at::Tensor adopt_from_cpu(const at::Tensor& tensor) {
   enter();
   auto storage = share(storage_of(tensor), /*offset=*/0, tensor.storage().nbytes(), kFlex);
   if (!storage) storage = alias(storage_of(tensor), kFlex);
-  return with_bits(tensor_on(std::move(storage), tensor, tensor.storage_offset(), kFlex), tensor);
+  return tensor_on(std::move(storage), kFlex, tensor);
 }
 
 bool shares_memory(const at::Tensor& a, const at::Tensor& b) {

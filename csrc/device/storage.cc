@@ -32,6 +32,8 @@ c10::DataPtr data_ptr_on(Buffer* buffer, c10::Device device) {
 
 Buffer* allocate(size_t nbytes) {
   if (nbytes == 0) return nullptr;
+  TORCH_CHECK(static_cast<int64_t>(nbytes) >= 0, "flex was to allocate a negative number of bytes: ",
+              static_cast<int64_t>(nbytes));
   try {
     return Buffer::allocate(nbytes);
   } catch (const std::bad_alloc&) {
@@ -59,19 +61,11 @@ c10::DataPtr unshare(c10::StorageImpl* storage, bool discard) {
     std::memcpy(own->data(), storage->_mutable_data_ptr_no_checks().get(), nbytes);
     memory::statistics().unshares.fetch_add(1, std::memory_order_relaxed);
   }
-  c10::DataPtr fresh = data_ptr_on(own, storage->device());
-  if (!storage->device().is_cpu()) return swap_in(storage, std::move(fresh));
-
+  c10::DataPtr old = swap_in(storage, data_ptr_on(own, storage->device()));
   // CPU kernels read through raw const pointers, without a pin, and another thread's data_ptr() is no write to them: what they
-  // read has to stay. The storage keeps owning the shared bytes behind its new ones, so that peers go on copying first.
-  struct Kept {
-    c10::DataPtr fresh, shared;
-  };
-  void* const data = fresh.get();
-  auto* kept = new Kept{std::move(fresh), {}};
-  Buffer* both = Buffer::adopt(data, nbytes, kept, [](void* p) { delete static_cast<Kept*>(p); });
-  kept->shared = swap_in(storage, data_ptr_on(both, storage->device()));
-  return {};
+  // read has to stay. The storage goes on owning the shared bytes behind its new ones, so that peers go on copying first.
+  if (own && storage->device().is_cpu()) own->keep(static_cast<Buffer*>(old.release_context()));
+  return old;
 }
 
 // Keeps `storage` alive from a DataPtr over its bytes: they are neither ours nor can they be moved out of it.

@@ -21,6 +21,7 @@
 namespace flexcpu::device {
 
 inline const c10::Device kFlex{c10::DeviceType::PrivateUse1, 0};
+inline const c10::Device kCpu{c10::DeviceType::CPU};
 
 // Keeps a buffer's bytes alive for the length of an op.
 class Pin {

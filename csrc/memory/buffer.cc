@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <new>
+#include <stdexcept>
 
 #include "memory/statistics.h"
 
@@ -49,7 +50,7 @@ Buffer* Buffer::adopt(void* data, size_t size, void* context, void (*release)(vo
 bool Buffer::share() {
   uint64_t word = word_.load(std::memory_order_relaxed);
   do {
-    if (word & (kEscaped | kPinnedDown)) return false;
+    if (word & (kEscaped | kPinnedDown) || (word & kOwners) == kOwners) return false;
   } while (!word_.compare_exchange_weak(word, word + kOneOwner, std::memory_order_acq_rel, std::memory_order_relaxed));
   statistics().shares.fetch_add(1, std::memory_order_relaxed);
   return true;
@@ -81,7 +82,18 @@ void Buffer::unpin(Use use) {
   if (!(left & (kOwners | kReaders | kWriters))) destroy();
 }
 
+void Buffer::refuse_pin(Use use) {
+  word_.fetch_sub(one(use), std::memory_order_relaxed);
+  throw std::length_error("flexcpu: too many uses of one buffer at a time");
+}
+
+void Buffer::keep(Buffer* other) {
+  if (Buffer* before = other->kept_.exchange(nullptr, std::memory_order_acq_rel)) before->release();
+  if (Buffer* before = kept_.exchange(other, std::memory_order_acq_rel)) before->release();
+}
+
 void Buffer::destroy() {
+  if (Buffer* kept = kept_.load(std::memory_order_acquire)) kept->release();
   statistics().allocations.decrease(1);
   statistics().allocated_bytes.decrease(static_cast<int64_t>(size_));
   if (release_ == nullptr) {

@@ -39,7 +39,7 @@ class Buffer {
   void* data() const { return data_; }
   size_t size() const { return size_; }
 
-  // Adds an owner, unless the buffer is escaped or pinned down.
+  // Adds an owner, unless the buffer is escaped or pinned down (or has 67 million owners).
   [[nodiscard]] bool share();
   // Adds an owner that sees the others' writes, to an escaped or pinned down buffer.
   void alias() { word_.fetch_add(kOneOwner, std::memory_order_acq_rel); }
@@ -50,8 +50,16 @@ class Buffer {
   void pin_down() { word_.fetch_or(kPinnedDown, std::memory_order_acq_rel); }
 
   enum class Use { kRead, kWrite };
-  void pin(Use use) { word_.fetch_add(one(use), std::memory_order_relaxed); }
+  // Throws std::length_error beyond 2 million readers or 4 thousand writers at a time: half of what their bits can count.
+  void pin(Use use) {
+    const uint64_t word = word_.fetch_add(one(use), std::memory_order_relaxed);
+    if (word & too_many(use)) [[unlikely]] refuse_pin(use);
+  }
   void unpin(Use use);
+
+  // Lets `other` live as long as this buffer, whose caller's ownership of `other` passes over. What `other` itself kept is
+  // released: a chain has two links at most.
+  void keep(Buffer* other);
 
   // Every writer bumps the generation: what was derived from the bytes (packed weights) is good for one generation.
   void bump_generation() { generation_.fetch_add(1, std::memory_order_relaxed); }
@@ -71,14 +79,16 @@ class Buffer {
       : data_(data), size_(size), context_(context), release_(release) {}
   ~Buffer() = default;
 
-  static constexpr uint64_t kOneOwner = 1, kOwners = 0xffff'ffff;
-  static constexpr uint64_t kOneReader = uint64_t{1} << 32, kReaders = uint64_t{0xffff} << 32;
-  static constexpr uint64_t kOneWriter = uint64_t{1} << 48, kWriters = uint64_t{0xfff} << 48;
-  static constexpr uint64_t kStranded = uint64_t{1} << 60;  // an owner left while there were pins
+  static constexpr uint64_t kOneOwner = 1, kOwners = (uint64_t{1} << 26) - 1;
+  static constexpr uint64_t kOneReader = uint64_t{1} << 26, kReaders = ((uint64_t{1} << 22) - 1) << 26;
+  static constexpr uint64_t kOneWriter = uint64_t{1} << 48, kWriters = ((uint64_t{1} << 13) - 1) << 48;
+  static constexpr uint64_t kStranded = uint64_t{1} << 61;  // an owner left while there were pins
   static constexpr uint64_t kEscaped = uint64_t{1} << 62;
   static constexpr uint64_t kPinnedDown = uint64_t{1} << 63;
 
   static constexpr uint64_t one(Use use) { return use == Use::kRead ? kOneReader : kOneWriter; }
+  static constexpr uint64_t too_many(Use use) { return use == Use::kRead ? kOneReader << 21 : kOneWriter << 12; }
+  [[noreturn]] void refuse_pin(Use use);
   static bool is_shared(uint64_t word) {
     if (word & (kEscaped | kPinnedDown)) return false;
     return (word & kOwners) > 1 || ((word & kStranded) && !(word & kWriters));
@@ -91,6 +101,7 @@ class Buffer {
   size_t size_;
   void* context_;           // what release_ takes, or the malloc'ed block
   void (*release_)(void*);  // null: the header stands in front of the bytes
+  std::atomic<Buffer*> kept_{nullptr};
 };
 
 static_assert(sizeof(Buffer) <= kAlignment, "the header fits in front of aligned bytes");
