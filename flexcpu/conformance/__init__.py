@@ -10,7 +10,7 @@ inputs.
     python -m flexcpu.conformance --full -k logsumexp
     pytest --pyargs flexcpu.conformance -k "softmax and float32" -n 2
 
-The second form takes its device and tier from FLEXCPU_CONFORMANCE_DEVICE ("flex") and FLEXCPU_CONFORMANCE_TIER
-("quick"). Both run a case `op.variant-dtype-check` in a worker process, so that a crash or a hang is that case's
-failure only. What may differ is listed in expected_differences.toml, one case and one reason an entry.
+pytest takes its device and tier from FLEXCPU_CONFORMANCE_DEVICE ("flex") and FLEXCPU_CONFORMANCE_TIER ("quick").
+Either runs a case `op.variant-dtype-check` in a worker process, so that a crash or a hang is that case's failure only.
+What may differ is listed in expected_differences.toml: an op, dtypes, a check and the reason in each entry.
 """

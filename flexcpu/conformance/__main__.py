@@ -53,7 +53,7 @@ def _arguments() -> argparse.Namespace:
         metavar="WORKERS",
         help="worker processes (default: one a CPU); 0 runs in this process, for a debugger",
     )
-    return parser.parse_args()  # fmt: skip
+    return parser.parse_args()
 
 
 def _results(cases: list[Case], device: str, tier: Tier, workers: int) -> Iterator[Result]:

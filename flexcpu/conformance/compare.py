@@ -96,7 +96,7 @@ def _leaf_difference(actual: Any, expected: Any, tolerance: Tolerance, device: s
     if type(actual) is not type(expected):
         return f"is a {type(actual).__name__}, CPU gives a {type(expected).__name__}"
     if isinstance(expected, torch.Tensor):
-        return tensor_difference(actual, expected, tolerance, device, values=values)
+        return _tensor_difference(actual, expected, tolerance, device, values)
     if isinstance(expected, torch.device):
         actual, expected = actual.type, device if device and expected.type == "cpu" else expected.type
     elif isinstance(expected, (float, complex)):
@@ -111,8 +111,8 @@ def _leaf_difference(actual: Any, expected: Any, tolerance: Tolerance, device: s
     return None
 
 
-def tensor_difference(
-    actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance, device: str | None, *, values: bool = True
+def _tensor_difference(
+    actual: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance, device: str | None, values: bool
 ) -> str | None:
     if device and expected.device.type == "cpu" and actual.device.type != device:
         return f"lives on {actual.device}"
@@ -163,6 +163,10 @@ def _values_difference(actual: torch.Tensor, expected: torch.Tensor, tolerance: 
 
 def tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def requiring_grad(tree: Any) -> list[torch.Tensor]:
+    return [t for t in tensors(tree) if t.requires_grad]
 
 
 def storage_of(tensor: torch.Tensor) -> int | None:

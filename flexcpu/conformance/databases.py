@@ -60,12 +60,17 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tier:
-    """How much is run. `samples` caps the samples of one (op, dtype) in a check, taken evenly from the list."""
+    """How much is run. `samples` caps the samples of one (entry, dtype) in a check of ops, or in a check of the other
+    databases; they are taken evenly from the list."""
 
     name: str
     all_dtypes: bool
     samples: dict[str, int]
     timeout: float  # seconds for one case
+
+    def cap(self, case: Case) -> int:
+        """The most samples that a case takes; 0 for a check that takes all or makes its own."""
+        return self.samples.get(case.check if case.database == "op" else case.database, 0)
 
 
 QUICK = Tier(

@@ -86,6 +86,7 @@ class Transfer:
             self.moved = True
             return self.device if isinstance(leaf, torch.device) else str(self.device)
         if isinstance(leaf, PackedSequence):
+            self.moved = True
             return leaf.to(self.device)
         return leaf
 

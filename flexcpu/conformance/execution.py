@@ -20,6 +20,7 @@ class Outcome:
 
 
 def execute(function: Callable[[], Any], seed: int) -> Outcome:
+    """Calls function() with the generators of all devices seeded."""
     outcome = Outcome()
     torch.manual_seed(seed)
     before = torch.default_generator.get_state()

@@ -9,32 +9,23 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from .compare import Tolerance, tensors
-from .databases import dtype_name, spread
-from .devices import Device, Transfer
+from .compare import requiring_grad
+from .databases import dtype_name
+from .devices import Transfer
 from .execution import execute
-from .op_checks import _seeded_like
 from .results import Result
+from .subject import Subject, seeded_like
 
 
-class ModuleSubject:
+class ModuleSubject(Subject):
     """One module class in one dtype."""
 
-    def __init__(self, info, dtype: torch.dtype, device: Device, progress: Callable[[int], None]):
-        self.info = info
-        self.dtype = dtype
-        self.device = device
-        self.progress = progress
-        self.tolerance = Tolerance(info, dtype)
-
     def inputs(self, result: Result, cap: int, training: bool) -> Iterator[tuple[str, Any]]:
+        """(name, input) of at most `cap` inputs: arguments of the constructor and of the call."""
         torch.manual_seed(0)
         make = self.info.module_inputs_func
-        found = list(enumerate(make(self.info, device="cpu", dtype=self.dtype, requires_grad=True, training=training)))
-        chosen = spread(found, cap)
-        result.capped_from = len(found) if len(chosen) < len(found) else 0
-        for index, given in chosen:
-            self.progress(index)
+        found = make(self.info, device="cpu", dtype=self.dtype, requires_grad=True, training=training)
+        for index, given in self.chosen(found, result, cap):
             yield f"sample {index} {given.desc}".rstrip(), given
 
     def make(self, given, device: str, seed: int = 0) -> torch.nn.Module:
@@ -57,16 +48,12 @@ def _evaluate(module: torch.nn.Module, operands: tuple[tuple, dict]) -> Any:
     """Outputs, the gradients of parameters and operands, and the buffers as the call leaves them."""
     args, kwargs = operands
     value = module(*args, **kwargs)
-    outputs = [t for t in tensors(value) if t.requires_grad]
-    inputs = [t for t in (*tensors(operands), *module.parameters()) if t.requires_grad]
-    gradients = (
-        torch.autograd.grad(outputs, inputs, [_seeded_like(t) for t in outputs], allow_unused=True) if outputs else ()
-    )
-    return (
-        tree_map(lambda t: t.detach() if isinstance(t, torch.Tensor) else t, value),
-        gradients,
-        dict(module.named_buffers()),
-    )
+    outputs, inputs = requiring_grad(value), requiring_grad((operands, list(module.parameters())))
+    gradients = ()
+    if outputs:
+        gradients = torch.autograd.grad(outputs, inputs, [seeded_like(t) for t in outputs], allow_unused=True)
+    value = tree_map(lambda t: t.detach() if isinstance(t, torch.Tensor) else t, value)
+    return value, gradients, dict(module.named_buffers())
 
 
 def _call(subject: ModuleSubject, result: Result, cap: int, training: bool) -> None:

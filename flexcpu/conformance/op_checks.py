@@ -10,26 +10,23 @@ import torch
 from torch.utils._pytree import tree_map
 
 from . import layouts
-from .compare import Tolerance, difference, same_bits, tensors
-from .databases import RANDOM, UNINITIALIZED, op_name, spread
+from .compare import Tolerance, difference, requiring_grad, same_bits, tensors
+from .databases import RANDOM, UNINITIALIZED, op_name
 from .devices import Device, Transfer, to_host
 from .distribution import distribution_difference
 from .execution import Outcome, describe, execute
 from .results import Result
+from .subject import Subject, seeded_like
 
 Sample = tuple[Any, tuple, dict]  # input, args, kwargs
 
 
-class OpSubject:
-    """One op in one dtype: its samples, generated once, and its tolerance."""
+class OpSubject(Subject):
+    """One op in one dtype, and its samples, generated once."""
 
     def __init__(self, info, dtype: torch.dtype | None, device: Device, progress: Callable[[int], None]):
-        self.info = info
+        super().__init__(info, dtype, device, progress)
         self.name = op_name(info)
-        self.dtype = dtype
-        self.device = device
-        self.progress = progress
-        self.tolerance = Tolerance(info, dtype)
         self.values = self.name not in UNINITIALIZED
         self._samples: dict[bool, list] = {}
 
@@ -39,13 +36,8 @@ class OpSubject:
         return self._samples[requires_grad]
 
     def samples(self, result: Result, cap: int, requires_grad: bool = False) -> Iterator[tuple[int, Any]]:
-        """At most `cap` samples, each counted as executed, with the position in the database's list."""
-        found = list(enumerate(self.all_samples(requires_grad)))
-        chosen = spread(found, cap)
-        result.capped_from = len(found) if len(chosen) < len(found) else 0
-        for index, sample in chosen:
-            self.progress(index)
-            yield index, sample
+        """At most `cap` samples, with their positions in the database's list."""
+        return self.chosen(self.all_samples(requires_grad), result, cap)
 
     def run(
         self, result: Result, where: str, call: Callable[[Sample], Any], source: Any, tolerance: Tolerance | None = None
@@ -99,21 +91,16 @@ def backward(subject: OpSubject, result: Result, cap: int) -> None:
     for index, sample in subject.samples(result, cap, requires_grad=True):
 
         def gradients(operands: Sample, call=subject.call, process=sample.output_process_fn_grad) -> Any:
-            outputs = [t for t in tensors(process(call(operands))) if t.requires_grad]
-            inputs = [t for t in tensors(operands) if t.requires_grad]
+            outputs, inputs = requiring_grad(process(call(operands))), requiring_grad(operands)
             found = []
-            for make in (torch.ones_like, _seeded_like) if outputs else ():
-                found.append(
-                    torch.autograd.grad(
-                        outputs, inputs, [make(t) for t in outputs], retain_graph=True, allow_unused=True
-                    )
-                )
+            for make in (torch.ones_like, seeded_like) if outputs else ():
+                given = [make(t) for t in outputs]
+                found.append(torch.autograd.grad(outputs, inputs, given, retain_graph=True, allow_unused=True))
             return [t.detach() for t in outputs], found
 
         def gradients_inplace(operands: Sample, gradients=gradients) -> Any:
             changed = operands[0].clone()
-            call = lambda o: subject.info.inplace_variant(changed, *o[1], **o[2])
-            return gradients(operands, call)
+            return gradients(operands, lambda o: subject.info.inplace_variant(changed, *o[1], **o[2]))
 
         operands = operands_of(sample)
         subject.run(result, f"sample {index}", gradients, operands)
@@ -123,14 +110,6 @@ def backward(subject: OpSubject, result: Result, cap: int) -> None:
             and isinstance(sample.input, torch.Tensor)
         ):
             subject.run(result, f"sample {index} in-place", gradients_inplace, operands)
-
-
-def _seeded_like(tensor: torch.Tensor) -> torch.Tensor:
-    """Random numbers that do not depend on the device."""
-    generator = torch.Generator().manual_seed(tensor.numel())
-    wide = torch.complex64 if tensor.is_complex() else torch.float32
-    values = torch.randn(tensor.shape, generator=generator, dtype=wide).to(tensor.dtype)
-    return values.to(tensor.device)
 
 
 def out(subject: OpSubject, result: Result, cap: int) -> None:
@@ -240,8 +219,7 @@ def shared(subject: OpSubject, result: Result, cap: int) -> None:
         for index, sample in subject.samples(result, cap, requires_grad=True):
 
             def gradients(operands: Sample, process=sample.output_process_fn_grad) -> Any:
-                outputs = [t for t in tensors(process(subject.call(operands))) if t.requires_grad]
-                inputs = [t for t in tensors(operands) if t.requires_grad]
+                outputs, inputs = requiring_grad(process(subject.call(operands))), requiring_grad(operands)
                 return torch.autograd.grad(outputs, inputs, [torch.ones_like(t) for t in outputs], allow_unused=True)
 
             _with_peers(subject, result, f"sample {index} backward", gradients, operands_of(sample))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from .compare import Tolerance
-from .databases import spread
-from .devices import Device
 from .execution import execute
 from .results import Result
+from .subject import Subject
 
 _STEPS = 5
 _IMPLEMENTATIONS = {
@@ -20,15 +17,8 @@ _IMPLEMENTATIONS = {
 }  # fmt: skip
 
 
-class OptimSubject:
+class OptimSubject(Subject):
     """One optimizer with parameters of one dtype."""
-
-    def __init__(self, info, dtype: torch.dtype, device: Device, progress: Callable[[int], None]):
-        self.info = info
-        self.dtype = dtype
-        self.device = device
-        self.progress = progress
-        self.tolerance = Tolerance(info, dtype)
 
     def parameters(self, device: str) -> tuple[list[torch.nn.Parameter], list[torch.Tensor]]:
         """Parameters in several layouts, and the values that training draws them to."""
@@ -73,11 +63,7 @@ class OptimSubject:
 
 
 def _steps(subject: OptimSubject, result: Result, cap: int, implementation: str) -> None:
-    configurations = list(enumerate(subject.info.optim_inputs_func(device="cpu")))
-    chosen = spread(configurations, cap)
-    result.capped_from = len(configurations) if len(chosen) < len(configurations) else 0
-    for index, given in chosen:
-        subject.progress(index)
+    for index, given in subject.chosen(subject.info.optim_inputs_func(device="cpu"), result, cap):
         kwargs = {**given.kwargs, **_IMPLEMENTATIONS[implementation]}
         if subject.info.name in ("LBFGS", "SparseAdam"):  # have one implementation, and no argument to name it
             kwargs.pop("foreach", None)

@@ -90,7 +90,7 @@ class Report:
         most: dict[str, list[int]] = {}
         for r in self.results:
             if r.capped_from > most.get(r.case.name, [0, 0])[1]:
-                most[r.case.name] = [self.tier.samples.get(r.case.check, r.samples), r.capped_from]
+                most[r.case.name] = [self.tier.cap(r.case), r.capped_from]
         return dict(sorted(most.items(), key=lambda item: -item[1][1]))
 
     def as_json(self) -> dict:

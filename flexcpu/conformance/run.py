@@ -13,6 +13,7 @@ from .databases import Case, Tier, dtype_named, entries
 from .devices import Device
 from .execution import describe
 from .results import Result
+from .subject import Subject
 
 _CHECKS = {"op": op_checks.CHECKS, "module": module_checks.CHECKS, "optim": optim_checks.CHECKS}
 _SUBJECTS = {"op": op_checks.OpSubject, "module": module_checks.ModuleSubject, "optim": optim_checks.OptimSubject}
@@ -26,7 +27,7 @@ class Runner:
         self.tier = tier
         self.progress = progress
         self._key: tuple | None = None
-        self._subject: object = None
+        self._subject: Subject | None = None
         torch.set_warn_always(True)  # else a warning is shown for whichever device runs first
 
     def run(self, case: Case) -> Result:
@@ -34,18 +35,17 @@ class Runner:
         started = time.perf_counter()
         self.progress(-1)
         check = _CHECKS[case.database][case.check]
-        cap = self.tier.samples.get(case.check if case.database == "op" else case.database, 0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # those of the database; those of the ops are recorded
             try:
-                check(self._subject_of(case), result, cap)
+                check(self._subject_of(case), result, self.tier.cap(case))
             except Exception as error:  # not the op's: what the device does outside of it, the database or the harness
                 result.failure = "harness"
                 result.differs("harness", describe(error))
         result.seconds = time.perf_counter() - started
         return result
 
-    def _subject_of(self, case: Case) -> object:
+    def _subject_of(self, case: Case) -> Subject:
         key = case[:3]
         if key != self._key:
             info = entries()[case.database, case.name]
