@@ -12,10 +12,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 from torch.nn.functional import scaled_dot_product_attention as attend
 
-from models.parity import backward, check, check_error, gradients, leaf, made, seeded, state
+from parity import DOUBLE, DOUBLE_CLOSE, backward, check, check_error, gradients, leaf, made, seeded, state
 
-DOUBLE = torch.float64
-TOLERANCE = {"rtol": 1e-8, "atol": 1e-10}
 FLOAT_TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 BATCH, HEADS, QUERIES, KEYS, SIZE = 2, 4, 5, 7, 8
 
@@ -159,7 +157,7 @@ def test_double_backward():
             first = torch.autograd.grad(attend(*given, is_causal=True).sin().sum(), given, create_graph=True)
             return torch.autograd.grad(sum((g**2).sum() for g in first), given)
 
-    check(program, strides=False, **TOLERANCE)
+    check(program, strides=False, **DOUBLE_CLOSE)
 
 
 def test_functorch():
@@ -171,7 +169,7 @@ def test_functorch():
             pushed = torch.func.jvp(lambda q: attend(q, *given[1:]), (given[0],), (torch.ones_like(given[0]),))
         return mapped, slope, pushed
 
-    check(program, strides=False, **TOLERANCE)
+    check(program, strides=False, **DOUBLE_CLOSE)
 
 
 @pytest.mark.parametrize("case", [
@@ -208,7 +206,7 @@ def test_multihead_attention(options, weights):
         backward(output)
         return output, seen, query.grad, key.grad, value.grad, gradients(layer)
 
-    check(program, strides=False, **TOLERANCE)
+    check(program, strides=False, **DOUBLE_CLOSE)
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -309,7 +307,7 @@ def test_transformer(batch_first):
             evaluated = model.eval()(source, target, tgt_mask=causal)
         return output, evaluated, source.grad, target.grad, gradients(model)
 
-    check(program, strides=False, **TOLERANCE)
+    check(program, strides=False, **DOUBLE_CLOSE)
 
 
 def test_transformer_dropout_is_reproducible():
@@ -348,4 +346,4 @@ def test_positional_embedding_and_cross_entropy_with_ignored_labels():
         loss.backward()
         return loss, gradients(model)
 
-    check(program, strides=False, **TOLERANCE)
+    check(program, strides=False, **DOUBLE_CLOSE)

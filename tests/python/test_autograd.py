@@ -11,16 +11,10 @@ from torch.autograd import graph
 from torch.func import jvp, vmap
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-from models.layers import LAYERS, mlp
-from models.parity import backward, check, check_error, gradients, leaf, made, seeded
+from models.layers import LAYERS, mlp, mlp_and_inputs
+from parity import DOUBLE, DOUBLE_CLOSE, backward, check, check_error, gradients, leaf, made, seeded
 from models.vision import UNet
 
-DOUBLE = torch.float64
-TOLERANCE = {"rtol": 1e-8, "atol": 1e-10}
-
-
-def prepared(device: str):
-    return made(mlp, device).double(), leaf((4, 5), 1, DOUBLE, device)
 
 
 # ---- Double backward ----
@@ -40,7 +34,7 @@ def test_double_backward(name):
         second = torch.autograd.grad(penalty, [*wanted, weights], allow_unused=True)
         return output, first, second
 
-    _, _, second = check(program, **TOLERANCE)
+    _, _, second = check(program, **DOUBLE_CLOSE)
     assert second[0].abs().max() > 0
 
 
@@ -63,7 +57,7 @@ def test_third_derivative():
             found.append(y)
         return found
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_gradient_penalty_of_a_unet():
@@ -74,14 +68,14 @@ def test_gradient_penalty_of_a_unet():
         slope.flatten(1).norm(dim=1).sub(1).square().mean().backward()
         return slope, gradients(model)
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 # ---- The engine ----
 
 def test_hooks():
     def program(device):
-        model, inputs = prepared(device)
+        model, inputs = mlp_and_inputs(device)
         seen = {}
         inputs.register_hook(lambda g: g * 2)
         model[0].register_forward_hook(lambda _, args, output: seen.__setitem__("forward", output.detach()))
@@ -98,12 +92,12 @@ def test_hooks():
         backward(model[2](model[1](middle)))
         return inputs.grad, middle.grad, gradients(model), seen
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_gradients_into_old_buffers():
     def program(device):
-        model, inputs = prepared(device)
+        model, inputs = mlp_and_inputs(device)
         for _ in range(2):
             backward(model(inputs))
         shared = model[0].weight.grad
@@ -112,12 +106,12 @@ def test_gradients_into_old_buffers():
         assert shared is model[0].weight.grad
         return gradients(model), inputs.grad
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_multi_grad_hook_and_retain_graph():
     def program(device):
-        model, inputs = prepared(device)
+        model, inputs = mlp_and_inputs(device)
         found = []
         parameters = list(model.parameters())
         with graph.register_multi_grad_hook(parameters, lambda grads: found.append([g.clone() for g in grads])):
@@ -126,7 +120,7 @@ def test_multi_grad_hook_and_retain_graph():
             output.backward()
         return found, gradients(model)
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_freed_graph_error():
@@ -180,13 +174,13 @@ def test_gradient_of_another_device():
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoint(reentrant):
     def program(device):
-        model, inputs = prepared(device)
+        model, inputs = mlp_and_inputs(device)
         first = checkpoint(model[0], inputs, use_reentrant=reentrant)
         output = checkpoint_sequential(model[1:], 2, first, use_reentrant=reentrant)
         backward(output)
         return output, inputs.grad, gradients(model)
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -201,13 +195,13 @@ def test_checkpoint_draws_the_same_dropout(reentrant):
 @pytest.mark.parametrize("pinned", [False, True])
 def test_save_on_cpu(pinned):
     def program(device):
-        model, inputs = prepared(device)
+        model, inputs = mlp_and_inputs(device)
         with graph.save_on_cpu(pin_memory=pinned and device == "flex"):
             output = model(inputs)
         backward(output)
         return output, gradients(model)
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_saved_tensor_hooks():
@@ -219,7 +213,7 @@ def test_saved_tensor_hooks():
         output.sum().backward()
         return inputs.grad, packed
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_disabled_saving_and_mutation():
@@ -232,7 +226,7 @@ def test_disabled_saving_and_mutation():
             output.sum().backward()
         return inputs.grad
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_anomaly_mode():
@@ -249,7 +243,7 @@ def test_anomaly_mode():
 
 def test_inference_mode_then_training():
     def program(device):
-        model, inputs = prepared(device)
+        model, inputs = mlp_and_inputs(device)
         with torch.inference_mode():
             seen = model(inputs)
             assert seen.is_inference() and not seen.requires_grad
@@ -259,7 +253,7 @@ def test_inference_mode_then_training():
         backward(again)
         return seen.clone(), again, gradients(model)
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_inference_tensor_in_autograd_error():
@@ -317,7 +311,7 @@ def test_custom_function():
         tangent = jvp(lambda t: Clamp.apply(t, 3.0), (x.detach(),), (torch.ones_like(x),))
         return output, first, second, mapped, tangent
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 class Doubled(torch.autograd.Function):
@@ -341,4 +335,4 @@ def test_custom_function_in_place():
         backward(output.exp())
         return output, x.grad
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)

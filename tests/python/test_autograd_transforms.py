@@ -11,23 +11,17 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, linearize, stack_module_state, vjp, vmap
 
-from models.layers import LAYERS, mlp
-from models.parity import assert_same, backward, check, gradients, integers, leaf, made, seeded, state
+from models.layers import LAYERS, mlp, mlp_and_inputs
+from parity import DOUBLE, DOUBLE_CLOSE, assert_equal, backward, check, gradients, integers, leaf, made, seeded, state
 from models.vision import UNet
 
-DOUBLE = torch.float64
-TOLERANCE = {"rtol": 1e-8, "atol": 1e-10}
-
-
-def prepared(device: str):
-    return made(mlp, device).double(), leaf((4, 5), 1, DOUBLE, device)
 
 
 # ---- Forward AD ----
 
 def test_dual_tensors():
     def program(device):
-        model, inputs = prepared(device)
+        model, inputs = mlp_and_inputs(device)
         with forward_ad.dual_level():
             dual = forward_ad.make_dual(inputs.detach(), seeded((4, 5), 2, DOUBLE, device))
             output, tangent = forward_ad.unpack_dual(model(dual))
@@ -36,7 +30,7 @@ def test_dual_tensors():
             mixed = mixed.flip(0).cumsum(1)
             return output, tangent, forward_ad.unpack_dual(mixed).tangent
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_zero_tangents():
@@ -48,7 +42,7 @@ def test_zero_tangents():
             stacked = torch.stack([dual, b])
             return forward_ad.unpack_dual(stacked.prod(0) + torch.where(b > 0, dual, b)).tangent
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_tensors_of_zeros_without_bytes():
@@ -61,7 +55,7 @@ def test_tensors_of_zeros_without_bytes():
                 zero.view(-1).dot(x.view(-1)) + 1, zero @ x.t(), torch.zeros(0, device=device).resize_(12).copy_(zero.view(-1)),
                 zero.to(torch.float32), zero.add(1))
 
-    check(program, strides=False, **TOLERANCE)
+    check(program, strides=False, **DOUBLE_CLOSE)
     zero = torch._efficientzerotensor((3,), device="flex")
     assert zero.cpu().tolist() == [0, 0, 0] and repr(zero.clone()) == "tensor([0., 0., 0.], device='flex:0')"
 
@@ -74,7 +68,7 @@ def test_jvp_of_layers(name):
         layer = made(build, device).double()
         return jvp(layer, (seeded(shape, 1, DOUBLE, device),), (seeded(shape, 2, DOUBLE, device),))
 
-    _, tangent = check(program, strides=False, **TOLERANCE)
+    _, tangent = check(program, strides=False, **DOUBLE_CLOSE)
     assert tangent.abs().max() > 0
 
 
@@ -90,8 +84,8 @@ def test_jacobians_and_hessian():
                 torch.autograd.functional.jacobian(f, x, vectorize=True), torch.autograd.functional.hvp(
                     lambda x: f(x).sum(), x, x))
 
-    reverse, forward, *_ = check(program, strides=False, **TOLERANCE)
-    torch.testing.assert_close(reverse, forward, **TOLERANCE)
+    reverse, forward, *_ = check(program, strides=False, **DOUBLE_CLOSE)
+    torch.testing.assert_close(reverse, forward, **DOUBLE_CLOSE)
 
 
 def test_vjp_and_linearize():
@@ -101,12 +95,12 @@ def test_vjp_and_linearize():
         value, push = linearize(torch.sin, x)
         return output, pull((x, x.sum())), value, push(x)
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_per_sample_gradients():
     def program(device):
-        model, inputs = prepared(device)
+        model, inputs = mlp_and_inputs(device)
         weights = {name: p.detach() for name, p in model.named_parameters()}
         labels = integers(3, (4,), device=device)
 
@@ -115,7 +109,7 @@ def test_per_sample_gradients():
 
         return vmap(grad(loss), in_dims=(None, 0, 0))(weights, inputs.detach(), labels)
 
-    check(program, strides=False, **TOLERANCE)
+    check(program, strides=False, **DOUBLE_CLOSE)
 
 
 def test_ensemble():
@@ -129,7 +123,7 @@ def test_ensemble():
 
         return vmap(call)(weights, buffers), [model(inputs) for model in models]
 
-    together, apart = check(program, strides=False, **TOLERANCE)
+    together, apart = check(program, strides=False, **DOUBLE_CLOSE)
     torch.testing.assert_close(together, torch.stack(apart))
 
 
@@ -139,7 +133,7 @@ def test_vmap_of_convolution_and_norm():
         model = made(lambda: nn.Sequential(nn.Conv2d(4, 4, 3), nn.GroupNorm(2, 4), nn.MaxPool2d(2)), device).double()
         return vmap(nn.functional.conv2d)(images, kernels), vmap(model, randomness="error")(images)
 
-    check(program, strides=False, **TOLERANCE)
+    check(program, strides=False, **DOUBLE_CLOSE)
 
 
 @pytest.mark.parametrize("dims", [((0, None), 0), ((1, 0), 1), ((None, 1), -1)])
@@ -150,7 +144,7 @@ def test_vmap_dims(dims):
         a, b = seeded((3, 3, 2), 0, DOUBLE, device), seeded((3, 3, 2), 1, DOUBLE, device)
         return vmap(lambda a, b: (a @ b.transpose(-1, -2)).cumsum(0).sort().values, in_dims=into, out_dims=out)(a, b)
 
-    check(program, strides=False, **TOLERANCE)
+    check(program, strides=False, **DOUBLE_CLOSE)
 
 
 def test_vmap_in_place_and_index():
@@ -163,7 +157,7 @@ def test_vmap_in_place_and_index():
 
         return vmap(f)(seeded((4, 5), 0, DOUBLE, device), integers(5, (4,), device=device))
 
-    check(program, strides=False, **TOLERANCE)
+    check(program, strides=False, **DOUBLE_CLOSE)
 
 
 @pytest.mark.parametrize("randomness", ["same", "different"])
@@ -185,7 +179,7 @@ def test_grad_of_dropout_and_nested_transforms():
         x = seeded((4,), 0, DOUBLE, device)
         return grad(lambda x: vmap(grad(torch.sin))(x).square().sum())(x), grad(grad(lambda t: t**3))(x[0])
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_functionalize():
@@ -198,7 +192,7 @@ def test_functionalize():
 
         return torch.func.functionalize(f)(seeded((3, 4), 0, DOUBLE, device))
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 # ---- Without data ----
@@ -251,7 +245,7 @@ def test_transforms_of_recurrent_cells():
                  jacfwd(cell, (0, 1))(inputs[0], state[0]), jacrev(cell, (0, 1))(inputs[0], state[0]),
                  hessian(lambda h: cell(inputs[0], h).square().sum())(state[0])] for cell in (lstm, cells[1])]
 
-    check(program, strides=False, **TOLERANCE)
+    check(program, strides=False, **DOUBLE_CLOSE)
 
 
 def test_meta():
@@ -262,7 +256,7 @@ def test_meta():
     source = made(UNet, "cpu")
     model.load_state_dict(source.state_dict())
     images = seeded((1, 3, 8, 8))
-    assert_same(model.eval()(images.to("flex")), source.eval()(images), rtol=1e-4, atol=1e-5)
+    assert_equal(model.eval()(images.to("flex")), source.eval()(images), rtol=1e-4, atol=1e-5)
     skipped = nn.utils.skip_init(nn.Linear, 4, 3, device="flex")
     assert skipped.weight.device.type == "flex"
     assert torch.ones(3, device="flex").to("meta").device.type == "meta"
@@ -286,13 +280,13 @@ def test_compile(backend):
     torch._dynamo.reset()
 
     def program(device):
-        model, inputs = prepared(device)
+        model, inputs = mlp_and_inputs(device)
         compiled = torch.compile(model, backend=backend)
         output = compiled(inputs)
         backward(output)
         return output, inputs.grad, gradients(model)
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -326,7 +320,7 @@ def test_autocast():
 @pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
 def test_jit(tmp_path):
     def program(device):
-        model, inputs = prepared(device)
+        model, inputs = mlp_and_inputs(device)
         traced = torch.jit.trace(model, inputs.detach())
         scripted = torch.jit.script(model)
         backward(scripted(inputs))
@@ -335,16 +329,16 @@ def test_jit(tmp_path):
         frozen = torch.jit.freeze(torch.jit.script(model.eval()))
         return [f(inputs.detach()).detach() for f in (traced, scripted, loaded, frozen)], gradients(model)
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_fx_and_export():
     def program(device):
-        model, inputs = prepared(device)
+        model, inputs = mlp_and_inputs(device)
         exported = torch.export.export(model, (inputs.detach(),)).module()
         return torch.fx.symbolic_trace(model)(inputs), exported(inputs.detach())
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_make_fx():
@@ -354,4 +348,4 @@ def test_make_fx():
         x = seeded((3, 4), 0, DOUBLE, device)
         return make_fx(lambda x: torch.softmax(x @ x.t(), -1).sum(0))(x)(x)
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)

@@ -1,6 +1,7 @@
 """Backward runs on the thread that calls it: no engine thread exists, and forked children can compute gradients."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -9,20 +10,8 @@ from torch.utils.checkpoint import checkpoint
 
 def on_fresh_thread(function):
     """The result of a call on a Python thread that never ran an op."""
-    results = []
-
-    def call():
-        try:
-            results.append(function())
-        except BaseException as error:
-            results.append(error)
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    if isinstance(results[0], BaseException):
-        raise results[0]
-    return results[0]
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
 
 
 def native_threads():

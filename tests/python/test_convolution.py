@@ -8,10 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from models.parity import backward, check, check_error, gradients, leaf, made, seeded
+from parity import DOUBLE, DOUBLE_CLOSE, backward, check, check_error, gradients, leaf, made, seeded
 
-DOUBLE = torch.float64
-TOLERANCE = {"rtol": 1e-8, "atol": 1e-10}
 FLOAT_TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
 
 OPTIONS = {
@@ -64,7 +62,7 @@ CASES = [(d, t, name, o) for d in (1, 2, 3) for t in (False, True)
 @pytest.mark.parametrize("dims, transposed, options", [(d, t, o) for d, t, _, o in CASES],
                          ids=[f"{'transposed ' if t else ''}{d}d {name}" for d, t, name, _ in CASES])
 def test_forward_and_backward(dims, transposed, options):
-    check(lambda device: run(device, dims, transposed, options), **TOLERANCE)
+    check(lambda device: run(device, dims, transposed, options), **DOUBLE_CLOSE)
     check(lambda device: run(device, dims, transposed, options, torch.float32), **FLOAT_TOLERANCE)
 
 
@@ -90,7 +88,7 @@ def test_double_backward(dims, transposed, name):
         first = torch.autograd.grad(layer(inputs).square().sum(), wanted, create_graph=True)
         return torch.autograd.grad(sum((gradient**2).sum() for gradient in first), wanted)
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -134,7 +132,7 @@ def test_gradients_only_where_wanted(need):
         backward(F.conv2d(*given))
         return [tensor.grad for tensor in given]
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_strided_operands():
@@ -160,7 +158,7 @@ def test_direct_calls():
                 F.unfold(given[0], 3), F.fold(F.unfold(given[0], 2), (6, 6), 2), torch.conv_tbc(
                     seeded((6, 2, 4), 3, DOUBLE, device), seeded((3, 4, 8), 4, DOUBLE, device), given[2]))
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 @pytest.mark.parametrize("case", [

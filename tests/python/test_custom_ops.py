@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from models.parity import check, leaf, seeded
+from parity import check, leaf, seeded
 
 library = torch.library.Library("flexcpu_test", "DEF")
 

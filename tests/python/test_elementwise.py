@@ -10,13 +10,12 @@ import pytest
 import torch
 
 import flexcpu
-from parity import DTYPES, FLOATS, INTS, UINTS, assert_same, name, put
+from parity import CLOSE, DTYPES, FLOATS, INTS, UINTS, assert_same, name, put
 
 # The CPU casts operands to complex32 in tensors of their own, which warn; kernels of ours cast as they go.
 pytestmark = [pytest.mark.usefixtures("every_warning"), pytest.mark.filterwarnings("ignore:ComplexHalf support")]
 
 OPS = ["add", "sub", "mul", "div"]
-CLOSE = {"rtol": None, "atol": None}  # torch.testing's tolerances for the dtype
 
 
 def tolerance(*operands):

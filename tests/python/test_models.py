@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from models.language import FAMILIES, tokens
-from models.parity import check, gradients, state
+from parity import check, gradients, state
 
 pytest.importorskip("transformers", reason="pip install transformers (part of flexcpu[demo] and flexcpu[test])")
 

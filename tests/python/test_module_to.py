@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import flexcpu
+from parity import minimize
 
 
 class Tied(torch.nn.Module):
@@ -46,14 +47,8 @@ def train(device, optimizer_class, moved_after):
     optimizer = optimizer_class(module.parameters(), lr=0.1)
     module.to(device)
     tokens = torch.arange(10, device=device)
-    losses = []
-    for _ in range(10):
-        optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(module(tokens), tokens)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses, module.embed.weight
+    losses = minimize(optimizer, lambda: torch.nn.functional.cross_entropy(module(tokens), tokens), steps=10)
+    return [loss.item() for loss in losses], module.embed.weight
 
 
 @pytest.mark.parametrize("optimizer_class", [torch.optim.SGD, torch.optim.Adam])

@@ -9,10 +9,8 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence, unpack_sequence
 
-from models.parity import backward, check, check_error, gradients, leaf, made, seeded
+from parity import DOUBLE, DOUBLE_CLOSE, backward, check, check_error, gradients, leaf, made, minimize, seeded
 
-DOUBLE = torch.float64
-TOLERANCE = {"rtol": 1e-8, "atol": 1e-10}
 KINDS = {"LSTM": nn.LSTM, "GRU": nn.GRU, "RNN": nn.RNN}
 BATCH, LENGTH, INPUT, HIDDEN = 3, 5, 4, 6
 
@@ -51,14 +49,14 @@ def run(kind: str, device: str, *, packed: bool = False, initial: bool = False, 
 ])
 def test_forward_and_backward(kind, layers, bidirectional, batch_first, initial):
     options = {"num_layers": layers, "bidirectional": bidirectional, "batch_first": batch_first}
-    check(lambda device: run(kind, device, initial=initial, **options), strides=False, **TOLERANCE)
+    check(lambda device: run(kind, device, initial=initial, **options), strides=False, **DOUBLE_CLOSE)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}, {"batch_first": True, "bias": False}],
                          ids=str)
 def test_packed(kind, options):
-    check(lambda device: run(kind, device, packed=True, initial=True, **options), strides=False, **TOLERANCE)
+    check(lambda device: run(kind, device, packed=True, initial=True, **options), strides=False, **DOUBLE_CLOSE)
 
 
 @pytest.mark.parametrize("options", [
@@ -66,17 +64,17 @@ def test_packed(kind, options):
 ], ids=str)
 @pytest.mark.parametrize("packed", [False, True])
 def test_projection(options, packed):
-    check(lambda device: run("LSTM", device, packed=packed, initial=True, **options), strides=False, **TOLERANCE)
+    check(lambda device: run("LSTM", device, packed=packed, initial=True, **options), strides=False, **DOUBLE_CLOSE)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_batch_or_bias(kind):
-    check(lambda device: run(kind, device, batched=False, initial=True), strides=False, **TOLERANCE)
-    check(lambda device: run(kind, device, bias=False), strides=False, **TOLERANCE)
+    check(lambda device: run(kind, device, batched=False, initial=True), strides=False, **DOUBLE_CLOSE)
+    check(lambda device: run(kind, device, bias=False), strides=False, **DOUBLE_CLOSE)
 
 
 def test_relu():
-    check(lambda device: run("RNN", device, nonlinearity="relu", num_layers=2), strides=False, **TOLERANCE)
+    check(lambda device: run("RNN", device, nonlinearity="relu", num_layers=2), strides=False, **DOUBLE_CLOSE)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -109,7 +107,7 @@ def test_dropout_between_layers(kind):
     assert not torch.equal(outputs(0.5, 1), outputs(0.0, 1))
     assert torch.equal(outputs(0.5, 1, train=False), outputs(0.0, 1))
     # With everything dropped nothing is random.
-    check(lambda device: run(kind, device, num_layers=2, dropout=1.0), strides=False, **TOLERANCE)
+    check(lambda device: run(kind, device, num_layers=2, dropout=1.0), strides=False, **DOUBLE_CLOSE)
 
 
 @pytest.mark.parametrize("build", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
@@ -126,7 +124,7 @@ def test_cells(build, bias, given):
         backward((hidden[0] + hidden[1].sin()) if build is nn.LSTMCell else hidden)
         return hidden, inputs.grad, gradients(cell), [s.grad for s in state]
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -138,7 +136,7 @@ def test_lstm_gradient_into_one_state_only(which):
         backward(states[which])
         return states, inputs.grad, gradients(cell)
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_packing():
@@ -191,16 +189,13 @@ def test_language_model_trains():
         words, lstm, head = model = made(build, device).double()
         text = torch.arange(18, device=device).view(3, 6) % 11
         optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-        losses = []
-        for _ in range(3):
-            optimizer.zero_grad()
+
+        def loss():
             packed = pack_padded_sequence(words(text[:, :-1]), torch.tensor([5, 3, 2]), batch_first=True)
             output, _ = pad_packed_sequence(lstm(packed)[0], batch_first=True)
-            loss = nn.functional.cross_entropy(head(output).flatten(0, 1), text[:, 1:].flatten())
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.detach())
-        return losses, gradients(model)
+            return nn.functional.cross_entropy(head(output).flatten(0, 1), text[:, 1:].flatten())
 
-    losses, _ = check(program, **TOLERANCE)
+        return minimize(optimizer, loss), gradients(model)
+
+    losses, _ = check(program, **DOUBLE_CLOSE)
     assert losses[-1] < losses[0]

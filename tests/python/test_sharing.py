@@ -4,6 +4,7 @@ import copy
 import ctypes
 import resource
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -269,20 +270,9 @@ def test_a_schema_that_lies_about_mutation_is_caught():
 # ---- Threads ----
 
 def in_threads(*bodies):
-    errors = []
-
-    def run(body):
-        try:
-            body()
-        except BaseException as error:  # noqa: BLE001 (reported below)
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(body,)) for body in bodies]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        for done in [pool.submit(body) for body in bodies]:
+            done.result()
 
 
 def test_two_threads_that_take_one_tensors_pointer_get_the_same_bytes():

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from models.parity import check, check_error, gradients, leaf, made, seeded
+from parity import check, check_error, gradients, leaf, made, minimize, seeded
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Sparse .* tensor support is in beta state:UserWarning"),
@@ -208,12 +208,10 @@ def test_graph_convolution_trains():
         model = made(lambda: nn.ModuleList([nn.Linear(4, 8), nn.Linear(8, 2)]), device).double()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
         features = seeded((6, 4), 1, torch.float64, device)
-        for _ in range(3):
-            optimizer.zero_grad()
-            loss = (adjacency @ model[1](torch.relu(adjacency @ model[0](features)))).square().mean()
-            loss.backward()
-            optimizer.step()
-        return loss, gradients(model)
+        losses = minimize(
+            optimizer, lambda: (adjacency @ model[1](torch.relu(adjacency @ model[0](features)))).square().mean()
+        )
+        return losses, gradients(model)
 
     check(program)
 

@@ -12,11 +12,10 @@ from torch.nn.utils import parametrizations, parametrize, prune
 from torch.optim import lr_scheduler
 from torch.optim.swa_utils import SWALR, AveragedModel, get_ema_multi_avg_fn, get_swa_multi_avg_fn, update_bn
 
-from models.parity import backward, check, check_error, gradients, integers, leaf, made, seeded, state
+from parity import DOUBLE_CLOSE, backward, check, check_error, gradients, integers, leaf, made, minimize, seeded, state
 from models.vision import UNet
 
 # In float64, so that the sums' order does not decide what a sign or a square root makes of it.
-TOLERANCE = {"rtol": 1e-8, "atol": 1e-10}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -55,14 +54,7 @@ def unet(device: str, dtype: torch.dtype = torch.float64):
 
 
 def train(model: nn.Module, images, labels, optimizer, steps: int = 3) -> list[torch.Tensor]:
-    losses = []
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(images), labels)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.detach())
-    return losses
+    return minimize(optimizer, lambda: nn.functional.cross_entropy(model(images), labels), steps)
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict:
@@ -90,7 +82,7 @@ def test_unet_channels_last():
         losses = train(model, images, labels, torch.optim.SGD(model.parameters(), lr=0.1))
         return losses, gradients(model), model(images)
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 @pytest.mark.parametrize("name, chosen", [(n, c) for n in OPTIMIZERS for c in implementations(n)],
@@ -104,7 +96,7 @@ def test_optimizer(name, chosen):
         losses = train(model, images, labels, optimizer)
         return losses, state(model), optimizer_state(optimizer)
 
-    losses, *_ = check(program, **TOLERANCE)
+    losses, *_ = check(program, **DOUBLE_CLOSE)
     assert len({float(loss) for loss in losses}) == 3
 
 
@@ -134,7 +126,7 @@ def test_derivative_of_a_step(name):
         backward(weight.sin())
         return weight, start.grad
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_learning_rate_in_a_tensor():
@@ -143,7 +135,7 @@ def test_learning_rate_in_a_tensor():
         optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(1e-2, device=device), foreach=False, fused=True)
         return train(model, images, labels, optimizer), state(model)
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_muon():
@@ -244,7 +236,7 @@ def test_optimizer_of_before_the_move(name):
         _, images, labels = unet(device)
         return train(model, images, labels, optimizer), state(model)
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_checkpoint_between_devices(tmp_path):
@@ -264,7 +256,7 @@ def test_checkpoint_between_devices(tmp_path):
 
     expected = program("cpu", "cpu")
     for devices in [("cpu", "flex"), ("flex", "cpu"), ("flex", "flex")]:
-        torch.testing.assert_close(program(*devices), expected, **TOLERANCE)
+        torch.testing.assert_close(program(*devices), expected, **DOUBLE_CLOSE)
 
 
 @pytest.mark.parametrize("assign", [False, True])
@@ -278,7 +270,7 @@ def test_state_dict_is_no_snapshot_but_a_deepcopy_is(assign):
         model.load_state_dict(kept, assign=assign)
         return kept, trained, state(model)
 
-    kept, trained, restored = check(program, **TOLERANCE)
+    kept, trained, restored = check(program, **DOUBLE_CLOSE)
     assert all(torch.equal(kept[name], restored[name]) for name in kept)
     assert not torch.equal(kept["first.0.weight"], trained["first.0.weight"])
 
@@ -349,7 +341,7 @@ def test_clip_grad_norm(norm, foreach):
         total = nn.utils.clip_grad_norm_(model.parameters(), 0.5, norm, foreach=foreach)
         return total, gradients(model)
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 def test_clip_grad_norm_refuses_nan():
@@ -369,7 +361,7 @@ def test_clip_grad_value(foreach):
         nn.utils.clip_grad_value_(model.parameters(), 0.05, foreach=foreach)
         return gradients(model), nn.utils.get_total_norm([p.grad for p in model.parameters()])
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -406,7 +398,7 @@ def test_accumulated_gradients():
         model.first[0].weight.grad.mul_(2)
         return gradients(model)
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 # ---- Averages of weights ----
@@ -426,7 +418,7 @@ def test_averaged_model(average):
         update_bn([images, images.flip(0)], averaged, device=device)
         return state(averaged), averaged.eval()(images)
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 # ---- Weights made of other weights ----
@@ -464,17 +456,12 @@ def test_reparametrized_weights(name):
     def program(device):
         layer = made(REPARAMETRIZED[name], device).double()
         inputs = seeded((4, 4), 3, torch.float64, device)
-        losses = []
+        inputs = inputs.unsqueeze(-1) if isinstance(layer, nn.Conv1d) else inputs
         optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-        for _ in range(3):
-            optimizer.zero_grad()
-            loss = (layer(inputs.unsqueeze(-1) if isinstance(layer, nn.Conv1d) else inputs) ** 2).mean()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.detach())
+        losses = minimize(optimizer, lambda: (layer(inputs) ** 2).mean())
         return losses, gradients(layer), state(layer), layer.weight.detach()
 
-    check(program, **TOLERANCE)
+    check(program, **DOUBLE_CLOSE)
 
 
 PRUNING = {

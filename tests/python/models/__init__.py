@@ -1,1 +1,1 @@
-"""Models and helpers of the parity tests: the same program on stock CPU and on flex."""
+"""Models that the tests run on stock CPU and on flex."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .parity import integers, seeded
+from parity import integers, seeded
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import torch
 from torch import nn
+
+from parity import DOUBLE, leaf, made
 
 
 class First(nn.Module):
+    """A layer's first result."""
+
     def __init__(self, layer: nn.Module):
         super().__init__()
         self.layer = layer
@@ -14,10 +19,8 @@ class First(nn.Module):
         return self.layer(inputs)[0]
 
 
-class Paired(nn.Module):
-    def __init__(self, layer: nn.Module):
-        super().__init__()
-        self.layer = layer
+class Paired(First):
+    """A layer of two inputs."""
 
     def forward(self, inputs):
         return self.layer(inputs, inputs.cos())
@@ -54,3 +57,8 @@ LAYERS = {
 
 def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def mlp_and_inputs(device: str) -> tuple[nn.Module, torch.Tensor]:
+    """In float64."""
+    return made(mlp, device).double(), leaf((4, 5), 1, DOUBLE, device)
