@@ -96,13 +96,17 @@ def sources(name, keys):
         vmap = "batch rule"
     elif has(name, "FuncTorchBatchedDecomposition"):
         vmap = "decomposition"
+    elif any("List" in value.type.kind() for value in schema_of(name).returns):
+        vmap = "none"
     else:
         vmap = "loop"
     formula = formulas().get(functional(name))
     if "AutogradPrivateUse1" in keys:
         if "PrivateUse1" in keys and formula and gradients(formula):
             return Sources("formula", vmap, "composite", double_backward(gradients(formula)))
-        return Sources("own function", vmap, "composite", "composite")
+        # A composite of the device, in the place of torch's at both keys, is differentiated as what it is made of.
+        replaces = "PrivateUse1" in keys and has(name, "CompositeImplicitAutograd")
+        return Sources("composite" if replaces else "own function", vmap, "composite", "composite")
     if registered_at(name, "Autograd[alias]").endswith(BY_HAND):
         return Sources("by hand", vmap, "by hand", "by hand")
     returns_tensor = any("Tensor" in str(value.type) for value in schema_of(name).returns)

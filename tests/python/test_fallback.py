@@ -206,3 +206,23 @@ def test_an_argument_that_is_the_result_is_seen_as_such():
         with pytest.raises(RuntimeError, match=r"output with shape \[5, 1\] doesn't match the broadcast shape \[5, 5\]"):
             x.logical_and_(torch.ones(5, 5, dtype=torch.bool, device=device))
         assert x.shape == (5, 1)
+
+
+def test_indices_of_tensor_split_may_be_on_either_device():
+    x = torch.arange(12.0, device="flex").reshape(6, 2).requires_grad_()
+    for device in ("cpu", "flex"):
+        parts = x.tensor_split(torch.tensor([1, 4], device=device))
+        assert [part.tolist() for part in parts] == [part.tolist() for part in x.cpu().tensor_split([1, 4])]
+        assert all(part._base is x for part in parts)
+        (grad,) = torch.autograd.grad(sum(part.sum() for part in parts[1:]), x)
+        assert grad.tolist() == [[0.0, 0.0]] + [[1.0, 1.0]] * 5
+        with torch.inference_mode():
+            assert len(x.tensor_split(torch.tensor(3, device=device))) == 3
+
+
+def test_max_pool1d_makes_indices_only_for_a_backward():
+    x = torch.randn(2, 3, 10, device="flex")
+    for grad in (False, True):
+        torch.flex.reset_fallback_report()
+        torch.nn.functional.max_pool1d(x.requires_grad_(grad), 3)
+        assert list(torch.flex.fallback_report()) == ["aten::max_pool2d_with_indices" if grad else "aten::max_pool1d"]
