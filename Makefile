@@ -16,7 +16,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export HF_HUB_OFFLINE := 1
 
 .NOTPARALLEL:
-.PHONY: help demo test build test-cpp test-conformance test-python clean
+.PHONY: help demo test build test-cpp test-conformance test-python test-asan clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):[^#]*## /make \1\t/p' Makefile | expand -t 24
@@ -43,6 +43,17 @@ test-conformance: build ## the device against stock CPU, and again for every les
 
 test-python: build ## everything else
 	.venv/bin/python -m pytest -q tests/python
+
+# The sanitizer's own memory faults pages, which two tests count.
+ASAN = LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 TORCH_DEVICE_BACKEND_AUTOLOAD=0 PYTHONPATH=build/asan/package
+test-asan: build ## storages from Python, the extension under AddressSanitizer; not a part of test
+	$(CMAKE) -S . -B build/asan -G Ninja -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$(CURDIR)/.venv/bin/python \
+		-DCMAKE_CXX_FLAGS="-fsanitize=address -fno-omit-frame-pointer -g1"
+	$(CMAKE) --build build/asan --target flexcpu_extension
+	rm -rf build/asan/package && mkdir build/asan/package && cp -r flexcpu build/asan/package
+	$(CMAKE) --install build/asan --prefix build/asan/package --component python
+	$(ASAN) .venv/bin/python -m pytest -q tests/python/test_storage.py tests/python/test_sharing.py -k "not page"
 
 clean: ## removes all that was made here
 	rm -rf .venv .demo build flexcpu.egg-info flexcpu/_C.so
