@@ -1,0 +1,156 @@
+"""One case, in a process of its own: the results compared, then pairs of windows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from . import memory
+from .case import Case
+from .settings import Settings
+from .statistics import Spread, spread, verdict
+from .timing import Loop, Window
+
+
+@dataclass
+class Row:
+    """What was found. Times are nanoseconds per call, faults are per call, memory is in bytes, ratios are
+    stock/device, above 1 is faster; memory ratios are device/stock."""
+
+    case: str
+    variant: str  # "fresh" or "out"
+    statement: str
+    baseline: str = "stock"  # or "tcmalloc"
+    stock: dict[str, float] | None = None  # min, median, calls, faults
+    device: dict[str, float] | None = None
+    ratio: Spread | None = None
+    pairs: int = 0
+    disturbed: int = 0  # pairs during which the process was off the processor
+    mark: float | None = None
+    verdict: str = ""
+    memory: dict[str, int] | None = None  # stock, device
+    memory_mark: float | None = None
+    error: str | None = None
+
+    @property
+    def id(self) -> str:
+        return f"{self.case} {self.variant} {self.baseline}"
+
+    @property
+    def memory_ratio(self) -> float | None:
+        return self.memory["device"] / self.memory["stock"] if self.memory and self.memory["stock"] else None
+
+    @property
+    def memory_verdict(self) -> str:
+        if self.memory_mark is None or self.memory_ratio is None:
+            return ""
+        return "met" if self.memory_ratio <= self.memory_mark else "missed"
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"memory_verdict": self.memory_verdict}
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Row:
+        fields = {name: value for name, value in found.items() if name != "memory_verdict"}
+        return cls(**fields | {"ratio": found["ratio"] and Spread(**found["ratio"])})
+
+
+def measure(case: Case, settings: Settings) -> list[Row]:
+    """The case's rows. What goes wrong is a row's error."""
+    torch.set_num_threads(settings.threads)
+    memory.settle_malloc()
+    rows = [Row(case.id, "fresh", case.statement, mark=case.mark, memory_mark=case.memory_mark)]
+    if case.out:
+        rows.append(Row(case.id, "out", case.out, mark=case.out_mark))
+    for row in rows:
+        try:
+            _check(case, row.variant, settings.device)
+            _take(row, _loop(case, row.variant, "cpu"), _loop(case, row.variant, settings.device), settings)
+        except Exception as error:
+            row.error = describe(error)
+    return rows
+
+
+def describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
+
+
+def _loop(case: Case, variant: str, device: str) -> Loop:
+    """The statement of a variant, over inputs of its own."""
+    inputs = case.build(device)
+    if variant == "fresh":
+        return Loop(case.statement_on(device), inputs)
+    result = Loop(case.statement, inputs)()
+    return Loop(case.out, inputs | {"out": torch.zeros_like(result)})
+
+
+def _check(case: Case, variant: str, device: str) -> None:
+    """Raises if the results differ, or if nothing of the case is on the device."""
+    results = []
+    for where in ("cpu", device):
+        if variant == "out":
+            loop = _loop(case, variant, where)
+            loop()
+            results.append(loop.inputs["out"])
+        else:
+            loop = Loop(case.check or case.statement_on(where), case.build(where))
+            results.append(loop())
+    leaves = [leaf for leaf in tree_leaves((loop.inputs, results[1])) if isinstance(leaf, torch.Tensor)]
+    if not any(leaf.device.type == device for leaf in leaves):
+        raise ValueError(f"no tensor of the case is on {device}")
+    expected, actual = (tree_map(_on_host, result) for result in results)
+    rtol, atol = case.tolerance or (None, None)
+    torch.testing.assert_close(
+        actual, expected, rtol=rtol, atol=atol, equal_nan=True, check_stride=True,
+        msg=lambda text: f"wrong result: {text}",
+    )  # fmt: skip
+
+
+def _on_host(leaf: Any) -> Any:
+    return leaf.detach().cpu() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _take(row: Row, stock: Loop, device: Loop, settings: Settings) -> None:
+    """Takes pairs until the row is sure, or has as many as it may have."""
+    for loop in (stock, device):
+        loop.calibrate(int(settings.window_ms * 1e6))
+    collected: list[tuple[Window, Window]] = []
+    wanted = settings.pairs
+    while True:
+        disturbed = _pairs(stock, device, collected, wanted, may_retake=settings.threads == 1)
+        row.disturbed += disturbed
+        row.ratio = spread([s.per_call / d.per_call for s, d in collected])
+        row.verdict = "" if row.mark is None else verdict(row.ratio, row.mark)
+        if wanted >= settings.most_pairs or not (row.ratio.wide or row.verdict == "unclear"):
+            break
+        wanted = min(wanted + settings.pairs, settings.most_pairs)
+    row.pairs = len(collected)
+    row.stock, row.device = (_summary(windows) for windows in zip(*collected, strict=True))
+
+
+def _pairs(stock: Loop, device: Loop, collected: list[tuple[Window, Window]], wanted: int, *, may_retake: bool) -> int:
+    """Adds pairs up to the wanted number, AB, BA, AB and so on, and returns how many were disturbed. Those are taken
+    again, as often as there are pairs to add: on a machine that is never quiet, disturbed pairs must do."""
+    disturbed = 0
+    retakes = wanted - len(collected) if may_retake else 0
+    while len(collected) < wanted:
+        first, second = (stock, device) if len(collected) % 2 == 0 else (device, stock)
+        windows = {first: first.window(), second: second.window()}
+        if may_retake and any(window.disturbed for window in windows.values()):
+            disturbed += 1
+            if retakes:
+                retakes -= 1
+                continue
+        collected.append((windows[stock], windows[device]))
+    return disturbed
+
+
+def _summary(windows: tuple[Window, ...]) -> dict[str, float]:
+    times = [window.per_call for window in windows]
+    calls = sum(window.calls for window in windows)
+    faults = sum(window.faults for window in windows) / calls
+    return {"min": min(times), "median": median(times), "calls": windows[0].calls, "faults": round(faults, 2)}
