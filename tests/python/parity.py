@@ -131,8 +131,9 @@ def _assert_equal_tensors(flex: Any, cpu: torch.Tensor, where: object, strides: 
     got, want = flex.detach().cpu(), cpu.detach()
     if is_strided and want.is_complex():  # torch.testing takes no complex32, signbit() no complex dtype
         got, want = (torch.view_as_real(t.resolve_conj().resolve_neg()) for t in (got, want))
-    torch.testing.assert_close(got, want, equal_nan=True, msg=lambda text: f"{where}: {text}",
-                               **(tolerance or {"rtol": 0, "atol": 0}))
+    torch.testing.assert_close(
+        got, want, equal_nan=True, msg=lambda text: f"{where}: {text}", **(tolerance or {"rtol": 0, "atol": 0})
+    )
     if not tolerance and is_strided and want.is_floating_point():
         zeros = want == 0
         assert torch.equal(got[zeros].signbit(), want[zeros].signbit()), f"{where}: signs of zeros"

@@ -1,5 +1,5 @@
-"""Attention equals the CPU's: the choice of kernel and the values of scaled_dot_product_attention, multi-head attention and
-transformer layers with their fast paths."""
+"""Attention equals the CPU's: the choice of kernel and the values of scaled_dot_product_attention, multi-head attention
+and transformer layers with their fast paths."""
 
 from __future__ import annotations
 
@@ -26,8 +26,14 @@ def operands(device: str, dtype=torch.float32, heads: int = HEADS, queries: int 
 def mask(kind: str, device: str, dtype=torch.float32):
     if kind == "none":
         return None
-    shape = {"small": (QUERIES, KEYS), "batch": (BATCH, 1, 1, KEYS), "whole": (BATCH, HEADS, QUERIES, KEYS),
-             "bool": (QUERIES, KEYS), "bool batch": (BATCH, 1, QUERIES, KEYS), "grad": (HEADS, QUERIES, KEYS)}[kind]
+    shape = {
+        "small": (QUERIES, KEYS),
+        "batch": (BATCH, 1, 1, KEYS),
+        "whole": (BATCH, HEADS, QUERIES, KEYS),
+        "bool": (QUERIES, KEYS),
+        "bool batch": (BATCH, 1, QUERIES, KEYS),
+        "grad": (HEADS, QUERIES, KEYS),
+    }[kind]
     if kind.startswith("bool"):
         keep = seeded(shape, 9, device=device) > -0.5
         keep[..., 0] = True
@@ -50,7 +56,9 @@ def test_masks(kind, dtype):
     check(program, **({"rtol": 2e-2, "atol": 2e-2} if dtype.itemsize == 2 else FLOAT_TOLERANCE))
 
 
-@pytest.mark.parametrize("heads, causal, scale, grad", itertools.product((HEADS, 2, 1), (False, True), (None, 0.3), (False, True)))
+@pytest.mark.parametrize(
+    "heads, causal, scale, grad", itertools.product((HEADS, 2, 1), (False, True), (None, 0.3), (False, True))
+)
 def test_causal_grouped_scaled(heads, causal, scale, grad):
     def program(device):
         given = operands(device, heads=heads, grad=grad)
@@ -67,6 +75,7 @@ def test_causal_grouped_scaled(heads, causal, scale, grad):
 @pytest.mark.parametrize("grad", [False, True])
 def test_choice_of_kernel(kind, dtype, grad):
     """The same fused kernel or the same composite as the CPU."""
+
     def program(device):
         given = operands(device, dtype, grad=grad)
         chosen = torch._fused_sdp_choice(*given, attn_mask=mask(kind, device, dtype))
@@ -87,7 +96,9 @@ def test_chosen_backend(backend):
     check(program, **FLOAT_TOLERANCE)
 
 
-@pytest.mark.parametrize("shape", [(QUERIES, SIZE), (3, QUERIES, SIZE), (2, 3, 2, QUERIES, SIZE), (2, 3, 0, SIZE), (0, 3, 4, SIZE)])
+@pytest.mark.parametrize(
+    "shape", [(QUERIES, SIZE), (3, QUERIES, SIZE), (2, 3, 2, QUERIES, SIZE), (2, 3, 0, SIZE), (0, 3, 4, SIZE)]
+)
 def test_other_ranks_and_empty(shape):
     def program(device):
         given = [seeded(shape, i, device=device).requires_grad_() for i in range(3)]
@@ -172,24 +183,37 @@ def test_functorch():
     check(program, strides=False, **DOUBLE_CLOSE)
 
 
-@pytest.mark.parametrize("case", [
-    lambda q, k, v: attend(q, k[..., :4], v),
-    lambda q, k, v: attend(q, k.double(), v),
-    lambda q, k, v: attend(q, k, v, attn_mask=torch.ones(3, 3, device=q.device)),
-    lambda q, k, v: attend(q, k, v, attn_mask=torch.ones(QUERIES, KEYS, dtype=torch.int32, device=q.device)),
-    lambda q, k, v: attend(q, k[:, :3], v[:, :3], enable_gqa=True),
-    lambda q, k, v: attend(q[0, 0, 0], k, v),
-    lambda q, k, v: attend(q, k, v, dropout_p=1.5),
-])
+@pytest.mark.parametrize(
+    "case",
+    [
+        lambda q, k, v: attend(q, k[..., :4], v),
+        lambda q, k, v: attend(q, k.double(), v),
+        lambda q, k, v: attend(q, k, v, attn_mask=torch.ones(3, 3, device=q.device)),
+        lambda q, k, v: attend(q, k, v, attn_mask=torch.ones(QUERIES, KEYS, dtype=torch.int32, device=q.device)),
+        lambda q, k, v: attend(q, k[:, :3], v[:, :3], enable_gqa=True),
+        lambda q, k, v: attend(q[0, 0, 0], k, v),
+        lambda q, k, v: attend(q, k, v, dropout_p=1.5),
+    ],
+)
 def test_errors(case):
     check_error(lambda device: case(*operands(device, grad=False)))
 
 
 # ---- nn.MultiheadAttention ----
 
-@pytest.mark.parametrize("options", [
-    {}, {"batch_first": True}, {"bias": False}, {"kdim": 6, "vdim": 10}, {"add_bias_kv": True}, {"add_zero_attn": True},
-], ids=str)
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_first": True},
+        {"bias": False},
+        {"kdim": 6, "vdim": 10},
+        {"add_bias_kv": True},
+        {"add_zero_attn": True},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("weights", [True, False])
 def test_multihead_attention(options, weights):
     def program(device):
@@ -201,8 +225,15 @@ def test_multihead_attention(options, weights):
         padding = torch.zeros(BATCH, 5, dtype=torch.bool, device=device)
         padding[1, 3:] = True
         causal = nn.Transformer.generate_square_subsequent_mask(5, device=device, dtype=DOUBLE)
-        output, seen = layer(query, key, value, key_padding_mask=padding, attn_mask=causal, need_weights=weights,
-                             average_attn_weights=False)
+        output, seen = layer(
+            query,
+            key,
+            value,
+            key_padding_mask=padding,
+            attn_mask=causal,
+            need_weights=weights,
+            average_attn_weights=False,
+        )
         backward(output)
         return output, seen, query.grad, key.grad, value.grad, gradients(layer)
 
@@ -214,6 +245,7 @@ def test_multihead_attention(options, weights):
 @pytest.mark.parametrize("weights", [True, False])
 def test_multihead_attention_in_inference(batch_first, masked, weights):
     """In eval without gradients torch takes a fused op for self-attention."""
+
     def program(device):
         layer = made(lambda: nn.MultiheadAttention(16, 4, batch_first=batch_first), device).eval()
         first = (BATCH, 5) if batch_first else (5, BATCH)
@@ -221,8 +253,14 @@ def test_multihead_attention_in_inference(batch_first, masked, weights):
         padding = torch.arange(5, device=device) >= torch.tensor([[5], [3]], device=device)
         causal = torch.ones(5, 5, dtype=torch.bool, device=device).triu(1)
         with torch.no_grad():
-            return layer(x, x, x, key_padding_mask=padding if masked == "padding" else None,
-                         attn_mask=causal if masked == "attention" else None, need_weights=weights)
+            return layer(
+                x,
+                x,
+                x,
+                key_padding_mask=padding if masked == "padding" else None,
+                attn_mask=causal if masked == "attention" else None,
+                need_weights=weights,
+            )
 
     check(program, strides=False, **FLOAT_TOLERANCE)
 
@@ -239,6 +277,7 @@ def test_multihead_attention_without_batch():
 
 
 # ---- Transformers ----
+
 
 def encoder(**options) -> nn.TransformerEncoder:
     nested = options.pop("nested", False)
@@ -275,8 +314,12 @@ def test_encoder_fast_path(activation, norm_first, masked, mode):
         padding = torch.arange(6, device=device) >= torch.tensor([[6], [4]], device=device)
         causal = nn.Transformer.generate_square_subsequent_mask(6, device=device)
         with mode():
-            return model(inputs, src_key_padding_mask=padding if masked == "padding" else None,
-                         mask=causal if masked == "causal" else None, is_causal=masked == "causal")
+            return model(
+                inputs,
+                src_key_padding_mask=padding if masked == "padding" else None,
+                mask=causal if masked == "causal" else None,
+                is_causal=masked == "causal",
+            )
 
     check(program, strides=False, **FLOAT_TOLERANCE)
 
@@ -284,6 +327,7 @@ def test_encoder_fast_path(activation, norm_first, masked, mode):
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning")
 def test_encoder_with_padding_removed():
     """enable_nested_tensor=True, torch's default: inside, the batch is a nested tensor without the padding."""
+
     def program(device):
         model = made(lambda: encoder(nested=True), device).eval()
         padding = torch.arange(6, device=device) >= torch.tensor([[6], [4]], device=device)
@@ -325,6 +369,7 @@ def test_fast_path_switch(fast):
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(fast)
     try:
+
         def program(device):
             model = made(lambda: encoder(), device).eval()
             with torch.no_grad():
@@ -337,10 +382,14 @@ def test_fast_path_switch(fast):
 
 def test_positional_embedding_and_cross_entropy_with_ignored_labels():
     def program(device):
-        model = made(lambda: nn.ModuleList([nn.Embedding(11, 16, padding_idx=0), encoder(), nn.Linear(16, 11)]), device).double()
+        model = made(
+            lambda: nn.ModuleList([nn.Embedding(11, 16, padding_idx=0), encoder(), nn.Linear(16, 11)]), device
+        ).double()
         text = torch.tensor([[3, 5, 7, 2], [4, 1, 0, 0]], device=device)
         labels = text.masked_fill(text == 0, -100)
-        places = torch.arange(4, device=device, dtype=DOUBLE)[:, None] * torch.ones(16, dtype=DOUBLE, device=device) / 10
+        places = (
+            torch.arange(4, device=device, dtype=DOUBLE)[:, None] * torch.ones(16, dtype=DOUBLE, device=device) / 10
+        )
         hidden = model[1](model[0](text) + places.sin(), src_key_padding_mask=text == 0)
         loss = nn.functional.cross_entropy(model[2](hidden).transpose(1, 2), labels, label_smoothing=0.1)
         loss.backward()

@@ -11,13 +11,13 @@ from torch.autograd import graph
 from torch.func import jvp, vmap
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-from models.layers import LAYERS, mlp, mlp_and_inputs
+from models.layers import LAYERS, mlp_and_inputs
 from parity import DOUBLE, DOUBLE_CLOSE, backward, check, check_error, gradients, leaf, made, seeded
 from models.vision import UNet
 
 
-
 # ---- Double backward ----
+
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_double_backward(name):
@@ -42,7 +42,9 @@ def test_double_backward(name):
 def test_gradgradcheck(name):
     build, shape = LAYERS[name]
     layer = made(build, "flex").double()
-    inputs = leaf([min(size, 4) if i else 2 for i, size in enumerate(shape)] if name == "conv2d" else shape, 1, DOUBLE, "flex")
+    inputs = leaf(
+        [min(size, 4) if i else 2 for i, size in enumerate(shape)] if name == "conv2d" else shape, 1, DOUBLE, "flex"
+    )
     assert torch.autograd.gradcheck(layer, inputs, fast_mode=True)
     assert torch.autograd.gradgradcheck(layer, inputs, fast_mode=True)
 
@@ -72,6 +74,7 @@ def test_gradient_penalty_of_a_unet():
 
 
 # ---- The engine ----
+
 
 def test_hooks():
     def program(device):

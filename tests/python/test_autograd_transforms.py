@@ -12,12 +12,12 @@ from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, linearize, stack_module_state, vjp, vmap
 
 from models.layers import LAYERS, mlp, mlp_and_inputs
-from parity import DOUBLE, DOUBLE_CLOSE, assert_equal, backward, check, gradients, integers, leaf, made, seeded, state
+from parity import DOUBLE, DOUBLE_CLOSE, assert_equal, backward, check, gradients, integers, made, seeded, state
 from models.vision import UNet
 
 
-
 # ---- Forward AD ----
+
 
 def test_dual_tensors():
     def program(device):
@@ -35,6 +35,7 @@ def test_dual_tensors():
 
 def test_zero_tangents():
     """Where only one operand has a tangent, the other's is a tensor of zeros without bytes."""
+
     def program(device):
         a, b = seeded((3,), 0, DOUBLE, device), seeded((3,), 1, DOUBLE, device)
         with forward_ad.dual_level():
@@ -51,9 +52,20 @@ def test_tensors_of_zeros_without_bytes():
         assert zero._is_zerotensor() and zero.device.type == device
         x = seeded((3, 4), 0, DOUBLE, device)
         wide = zero[0].expand(2, 3, 4).transpose(1, 2)
-        return (zero.clone(), x.clone().copy_(zero), zero + x, zero * x, zero.sum(0), torch.cat([zero, x]), wide.contiguous(),
-                zero.view(-1).dot(x.view(-1)) + 1, zero @ x.t(), torch.zeros(0, device=device).resize_(12).copy_(zero.view(-1)),
-                zero.to(torch.float32), zero.add(1))
+        return (
+            zero.clone(),
+            x.clone().copy_(zero),
+            zero + x,
+            zero * x,
+            zero.sum(0),
+            torch.cat([zero, x]),
+            wide.contiguous(),
+            zero.view(-1).dot(x.view(-1)) + 1,
+            zero @ x.t(),
+            torch.zeros(0, device=device).resize_(12).copy_(zero.view(-1)),
+            zero.to(torch.float32),
+            zero.add(1),
+        )
 
     check(program, strides=False, **DOUBLE_CLOSE)
     zero = torch._efficientzerotensor((3,), device="flex")
@@ -74,15 +86,21 @@ def test_jvp_of_layers(name):
 
 # ---- torch.func ----
 
+
 def test_jacobians_and_hessian():
     def program(device):
         def f(x):
             return (x.sin() @ x.cos().t()).square().sum(1)
 
         x = seeded((3, 4), 0, DOUBLE, device)
-        return (jacrev(f)(x), jacfwd(f)(x), hessian(lambda x: f(x).sum())(x), jacrev(f, chunk_size=1)(x),
-                torch.autograd.functional.jacobian(f, x, vectorize=True), torch.autograd.functional.hvp(
-                    lambda x: f(x).sum(), x, x))
+        return (
+            jacrev(f)(x),
+            jacfwd(f)(x),
+            hessian(lambda x: f(x).sum())(x),
+            jacrev(f, chunk_size=1)(x),
+            torch.autograd.functional.jacobian(f, x, vectorize=True),
+            torch.autograd.functional.hvp(lambda x: f(x).sum(), x, x),
+        )
 
     reverse, forward, *_ = check(program, strides=False, **DOUBLE_CLOSE)
     torch.testing.assert_close(reverse, forward, **DOUBLE_CLOSE)
@@ -197,6 +215,7 @@ def test_functionalize():
 
 # ---- Without data ----
 
+
 def test_fake_tensors():
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -241,9 +260,15 @@ def test_transforms_of_recurrent_cells():
             return cells[0](x, (h, h.sin()))[1]
 
         mapped = vmap(cells[1])(inputs, state)  # torch maps no LSTM cell
-        return mapped, [[vmap(grad(lambda x, h: cell(x, h).sum()))(inputs, state),
-                 jacfwd(cell, (0, 1))(inputs[0], state[0]), jacrev(cell, (0, 1))(inputs[0], state[0]),
-                 hessian(lambda h: cell(inputs[0], h).square().sum())(state[0])] for cell in (lstm, cells[1])]
+        return mapped, [
+            [
+                vmap(grad(lambda x, h: cell(x, h).sum()))(inputs, state),
+                jacfwd(cell, (0, 1))(inputs[0], state[0]),
+                jacrev(cell, (0, 1))(inputs[0], state[0]),
+                hessian(lambda h: cell(inputs[0], h).square().sum())(state[0]),
+            ]
+            for cell in (lstm, cells[1])
+        ]
 
     check(program, strides=False, **DOUBLE_CLOSE)
 
@@ -272,6 +297,7 @@ def test_default_device_makes_a_model():
 
 
 # ---- Tracing and compiling ----
+
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_compile(backend):

@@ -96,6 +96,7 @@ def test_checkpoint(reentrant):
 
 def test_deeply_nested_checkpoints():
     """Beyond a depth of 60 the engine carries on in another thread."""
+
     def nest(depth, t):
         return t + 1 if depth == 0 else checkpoint(nest, depth - 1, t * 1, use_reentrant=True)
 

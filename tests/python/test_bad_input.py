@@ -10,51 +10,54 @@ import flexcpu
 from parity import check_error
 
 
-@pytest.mark.parametrize("make", [
-    lambda d: torch.ones(3, device=d)[5],
-    lambda d: torch.ones(3, device=d).index_select(0, torch.tensor([7], device=d)),
-    lambda d: torch.ones(3, device=d).gather(0, torch.tensor([-1], device=d)),
-    lambda d: torch.ones(3, device=d)[torch.tensor([3], device=d)],
-    lambda d: torch.nn.functional.embedding(torch.tensor([9], device=d), torch.ones(3, 2, device=d)),
-    lambda d: torch.ones(3, device=d).scatter_(0, torch.tensor([4], device=d), 1.0),
-    lambda d: torch.nn.functional.nll_loss(torch.ones(2, 3, device=d), torch.tensor([1, 5], device=d)),
-    lambda d: torch.ones(3, device=d) + torch.ones(4, device=d),
-    lambda d: torch.ones(3, device=d).add_(torch.ones(2, 3, device=d)),
-    lambda d: torch.ones(3, dtype=torch.int32, device=d).add_(1.5),
-    lambda d: torch.ones(3, dtype=torch.bool, device=d) - torch.ones(3, dtype=torch.bool, device=d),
-    lambda d: torch.add(torch.ones(3, dtype=torch.int32, device=d), 1, alpha=1.5),
-    lambda d: torch.ones(3, device=d).expand(3, 3).add_(1),
-    lambda d: torch.ones(3, device=d).expand(2, 3).copy_(torch.ones(2, 3, device=d)),
-    lambda d: (lambda t: torch.add(t[:5], 1, out=t[1:6]))(torch.ones(9, device=d)),
-    lambda d: (lambda t: t[:5].add_(t[1:6]))(torch.ones(9, device=d)),
-    lambda d: torch.ones(2, 3, device=d).sum(5),
-    lambda d: torch.ones(2, 3, device=d).sum((0, 0)),
-    lambda d: torch.ones(2, 3, dtype=torch.int32, device=d).mean(),
-    lambda d: torch.ones(2, 3, device=d).mean(dtype=torch.int32),
-    lambda d: torch.ones(2, 3, device=d).view(5),
-    lambda d: torch.ones(2, 3, device=d).t().view(6),
-    lambda d: torch.ones(4, device=d).as_strided((2,), (-1,)),
-    lambda d: torch.ones(4, device=d).as_strided((9,), (1,)),
-    lambda d: torch.ones(4, device=d).resize_(-1),
-    lambda d: torch.empty(-3, device=d),
-    lambda d: torch.empty(2**62, 4, device=d),
-    lambda d: torch.empty_strided((2,), (2**62,), device=d),
-    lambda d: torch.ones(3, device=d).view(torch.float64),
-    lambda d: torch.ones(3, device=d).fill_(torch.ones(2, device=d)),
-    lambda d: torch.ones(3, device=d).item(),
-    lambda d: torch.ones(3, 3, device=d).copy_(torch.ones(2, device=d)),
-    lambda d: torch.ones(3, device=d).copy_("x"),
-    lambda d: torch.mm(torch.ones(2, 3, device=d), torch.ones(2, 3, device=d)),
-    lambda d: torch.nn.functional.conv2d(torch.ones(1, 2, 3, 3, device=d), torch.ones(1, 3, 2, 2, device=d)),
-    lambda d: torch.linalg.cholesky(-torch.eye(3, device=d)),
-    lambda d: torch.ones(3, device=d).div(0, rounding_mode="up"),
-    lambda d: torch.ones(3, dtype=torch.int64, device=d) // torch.zeros(3, dtype=torch.int64, device=d),
-    lambda d: torch.ones(3, device=d).set_(torch.ones(2, dtype=torch.float64, device=d)),
-    lambda d: torch.ones(2, device=d, requires_grad=True).add_(1),
-    lambda d: torch.multinomial(torch.zeros(3, device=d), 1),
-    lambda d: torch.ones(3, device=d).bernoulli_(2.0),
-    lambda d: torch.cat([torch.ones(2, 2, device=d), torch.ones(3, 3, device=d)]),
-])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda d: torch.ones(3, device=d)[5],
+        lambda d: torch.ones(3, device=d).index_select(0, torch.tensor([7], device=d)),
+        lambda d: torch.ones(3, device=d).gather(0, torch.tensor([-1], device=d)),
+        lambda d: torch.ones(3, device=d)[torch.tensor([3], device=d)],
+        lambda d: torch.nn.functional.embedding(torch.tensor([9], device=d), torch.ones(3, 2, device=d)),
+        lambda d: torch.ones(3, device=d).scatter_(0, torch.tensor([4], device=d), 1.0),
+        lambda d: torch.nn.functional.nll_loss(torch.ones(2, 3, device=d), torch.tensor([1, 5], device=d)),
+        lambda d: torch.ones(3, device=d) + torch.ones(4, device=d),
+        lambda d: torch.ones(3, device=d).add_(torch.ones(2, 3, device=d)),
+        lambda d: torch.ones(3, dtype=torch.int32, device=d).add_(1.5),
+        lambda d: torch.ones(3, dtype=torch.bool, device=d) - torch.ones(3, dtype=torch.bool, device=d),
+        lambda d: torch.add(torch.ones(3, dtype=torch.int32, device=d), 1, alpha=1.5),
+        lambda d: torch.ones(3, device=d).expand(3, 3).add_(1),
+        lambda d: torch.ones(3, device=d).expand(2, 3).copy_(torch.ones(2, 3, device=d)),
+        lambda d: (lambda t: torch.add(t[:5], 1, out=t[1:6]))(torch.ones(9, device=d)),
+        lambda d: (lambda t: t[:5].add_(t[1:6]))(torch.ones(9, device=d)),
+        lambda d: torch.ones(2, 3, device=d).sum(5),
+        lambda d: torch.ones(2, 3, device=d).sum((0, 0)),
+        lambda d: torch.ones(2, 3, dtype=torch.int32, device=d).mean(),
+        lambda d: torch.ones(2, 3, device=d).mean(dtype=torch.int32),
+        lambda d: torch.ones(2, 3, device=d).view(5),
+        lambda d: torch.ones(2, 3, device=d).t().view(6),
+        lambda d: torch.ones(4, device=d).as_strided((2,), (-1,)),
+        lambda d: torch.ones(4, device=d).as_strided((9,), (1,)),
+        lambda d: torch.ones(4, device=d).resize_(-1),
+        lambda d: torch.empty(-3, device=d),
+        lambda d: torch.empty(2**62, 4, device=d),
+        lambda d: torch.empty_strided((2,), (2**62,), device=d),
+        lambda d: torch.ones(3, device=d).view(torch.float64),
+        lambda d: torch.ones(3, device=d).fill_(torch.ones(2, device=d)),
+        lambda d: torch.ones(3, device=d).item(),
+        lambda d: torch.ones(3, 3, device=d).copy_(torch.ones(2, device=d)),
+        lambda d: torch.ones(3, device=d).copy_("x"),
+        lambda d: torch.mm(torch.ones(2, 3, device=d), torch.ones(2, 3, device=d)),
+        lambda d: torch.nn.functional.conv2d(torch.ones(1, 2, 3, 3, device=d), torch.ones(1, 3, 2, 2, device=d)),
+        lambda d: torch.linalg.cholesky(-torch.eye(3, device=d)),
+        lambda d: torch.ones(3, device=d).div(0, rounding_mode="up"),
+        lambda d: torch.ones(3, dtype=torch.int64, device=d) // torch.zeros(3, dtype=torch.int64, device=d),
+        lambda d: torch.ones(3, device=d).set_(torch.ones(2, dtype=torch.float64, device=d)),
+        lambda d: torch.ones(2, device=d, requires_grad=True).add_(1),
+        lambda d: torch.multinomial(torch.zeros(3, device=d), 1),
+        lambda d: torch.ones(3, device=d).bernoulli_(2.0),
+        lambda d: torch.cat([torch.ones(2, 2, device=d), torch.ones(3, 3, device=d)]),
+    ],
+)
 def test_same_error_as_on_the_cpu(make):
     check_error(make)
 
@@ -62,9 +65,13 @@ def test_same_error_as_on_the_cpu(make):
 def test_an_error_midway_leaves_arguments_as_they_were():
     x = torch.arange(6.0, device="flex")
     peer = x.clone()
-    for attempt in (lambda: x.scatter_(0, torch.tensor([0, 99], device="flex"), 5.0),
-                    lambda: x.index_copy_(0, torch.tensor([99], device="flex"), torch.ones(1, device="flex")),
-                    lambda: x.add_(torch.ones(7, device="flex")), lambda: x.resize_(2**61), lambda: x.copy_(torch.ones(5))):
+    for attempt in (
+        lambda: x.scatter_(0, torch.tensor([0, 99], device="flex"), 5.0),
+        lambda: x.index_copy_(0, torch.tensor([99], device="flex"), torch.ones(1, device="flex")),
+        lambda: x.add_(torch.ones(7, device="flex")),
+        lambda: x.resize_(2**61),
+        lambda: x.copy_(torch.ones(5)),
+    ):
         with pytest.raises((RuntimeError, IndexError)):
             attempt()
     assert peer.tolist() == list(range(6)) and x.shape == (6,)
@@ -129,12 +136,20 @@ def test_truncated_and_closed_files_lose_nothing(tmp_path):
     assert x.sum().item() == sum(range(5000)) and torch.equal(torch.load(path), x)
 
 
-@pytest.mark.parametrize("call", [
-    lambda: flexcpu.asarray(3), lambda: flexcpu.from_cpu("x"), lambda: flexcpu.from_cpu(torch.ones(1, device="flex"), copy=False),
-    lambda: flexcpu.shares_memory(1, 2),
-    lambda: torch.flex.set_device(4), lambda: torch.flex.manual_seed("x"), lambda: torch.Generator("flex:7"),
-    lambda: torch.ones(2, device="flex").numpy(), lambda: torch.ones(2, device="flex", pin_memory=True),
-])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: flexcpu.asarray(3),
+        lambda: flexcpu.from_cpu("x"),
+        lambda: flexcpu.from_cpu(torch.ones(1, device="flex"), copy=False),
+        lambda: flexcpu.shares_memory(1, 2),
+        lambda: torch.flex.set_device(4),
+        lambda: torch.flex.manual_seed("x"),
+        lambda: torch.Generator("flex:7"),
+        lambda: torch.ones(2, device="flex").numpy(),
+        lambda: torch.ones(2, device="flex", pin_memory=True),
+    ],
+)
 def test_bad_arguments_raise(call):
     with pytest.raises((TypeError, ValueError, RuntimeError)) as caught:
         call()

@@ -55,12 +55,20 @@ def run(device: str, dims: int, transposed: bool, options: dict, dtype=DOUBLE, c
     return output, inputs.grad, gradients(layer)
 
 
-CASES = [(d, t, name, o) for d in (1, 2, 3) for t in (False, True)
-         for name, o in (OPTIONS | (TRANSPOSED if t else NAMED)).items() if not (d == 3 and name == "reflected")]
+CASES = [
+    (d, t, name, o)
+    for d in (1, 2, 3)
+    for t in (False, True)
+    for name, o in (OPTIONS | (TRANSPOSED if t else NAMED)).items()
+    if not (d == 3 and name == "reflected")
+]
 
 
-@pytest.mark.parametrize("dims, transposed, options", [(d, t, o) for d, t, _, o in CASES],
-                         ids=[f"{'transposed ' if t else ''}{d}d {name}" for d, t, name, _ in CASES])
+@pytest.mark.parametrize(
+    "dims, transposed, options",
+    [(d, t, o) for d, t, _, o in CASES],
+    ids=[f"{'transposed ' if t else ''}{d}d {name}" for d, t, name, _ in CASES],
+)
 def test_forward_and_backward(dims, transposed, options):
     check(lambda device: run(device, dims, transposed, options), **DOUBLE_CLOSE)
     check(lambda device: run(device, dims, transposed, options, torch.float32), **FLOAT_TOLERANCE)
@@ -71,8 +79,9 @@ def test_forward_and_backward(dims, transposed, options):
 @pytest.mark.parametrize("dtype", [torch.float32, DOUBLE])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_channels_last(dims, transposed, dtype, name):
-    output, *_ = check(lambda device: run(device, dims, transposed, OPTIONS[name], dtype, channels_last=True),
-                       **FLOAT_TOLERANCE)
+    output, *_ = check(
+        lambda device: run(device, dims, transposed, OPTIONS[name], dtype, channels_last=True), **FLOAT_TOLERANCE
+    )
     if dims == 2 and dtype == torch.float32 and not transposed:
         assert output.is_contiguous(memory_format=torch.channels_last)
 
@@ -123,10 +132,16 @@ def test_unbatched_empty_and_one(shape):
     check(program, **FLOAT_TOLERANCE)
 
 
-@pytest.mark.parametrize("need", [(True, False, False), (False, True, False), (False, False, True), (True, False, True)])
+@pytest.mark.parametrize(
+    "need", [(True, False, False), (False, True, False), (False, False, True), (True, False, True)]
+)
 def test_gradients_only_where_wanted(need):
     def program(device):
-        given = [seeded((2, 4, 6, 6), 0, DOUBLE, device), seeded((8, 4, 3, 3), 1, DOUBLE, device), seeded((8,), 2, DOUBLE, device)]
+        given = [
+            seeded((2, 4, 6, 6), 0, DOUBLE, device),
+            seeded((8, 4, 3, 3), 1, DOUBLE, device),
+            seeded((8,), 2, DOUBLE, device),
+        ]
         for tensor, wanted in zip(given, need):
             tensor.requires_grad_(wanted)
         backward(F.conv2d(*given))
@@ -148,37 +163,55 @@ def test_strided_operands():
 
 def test_direct_calls():
     """The ops below nn.functional, as other libraries call them."""
+
     def program(device):
-        given = [seeded((2, 4, 6, 6), 0, DOUBLE, device), seeded((8, 4, 3, 3), 1, DOUBLE, device), seeded((8,), 2, DOUBLE, device)]
+        given = [
+            seeded((2, 4, 6, 6), 0, DOUBLE, device),
+            seeded((8, 4, 3, 3), 1, DOUBLE, device),
+            seeded((8,), 2, DOUBLE, device),
+        ]
         settings = [1, 1], [0, 0], [1, 1], False, [0, 0], 1
         output = torch.ops.aten.convolution(*given, *settings)
-        grads = torch.ops.aten.convolution_backward(torch.ones_like(output), *given[:2], [8], *settings, [True, True, True])
-        return (output, grads, torch._convolution(*given, *settings, False, False, False, False),
-                torch.ops.aten.convolution_overrideable(*given, *settings) if device == "flex" else output,
-                F.unfold(given[0], 3), F.fold(F.unfold(given[0], 2), (6, 6), 2), torch.conv_tbc(
-                    seeded((6, 2, 4), 3, DOUBLE, device), seeded((3, 4, 8), 4, DOUBLE, device), given[2]))
+        grads = torch.ops.aten.convolution_backward(
+            torch.ones_like(output), *given[:2], [8], *settings, [True, True, True]
+        )
+        return (
+            output,
+            grads,
+            torch._convolution(*given, *settings, False, False, False, False),
+            torch.ops.aten.convolution_overrideable(*given, *settings) if device == "flex" else output,
+            F.unfold(given[0], 3),
+            F.fold(F.unfold(given[0], 2), (6, 6), 2),
+            torch.conv_tbc(seeded((6, 2, 4), 3, DOUBLE, device), seeded((3, 4, 8), 4, DOUBLE, device), given[2]),
+        )
 
     check(program, **DOUBLE_CLOSE)
 
 
-@pytest.mark.parametrize("case", [
-    lambda x, w, b: F.conv2d(x, w[:, :3], b),
-    lambda x, w, b: F.conv2d(x, w, b[:3]),
-    lambda x, w, b: F.conv2d(x, w, b, stride=0),
-    lambda x, w, b: F.conv2d(x, w, b, padding=-1),
-    lambda x, w, b: F.conv2d(x, w, b, groups=3),
-    lambda x, w, b: F.conv2d(x, w, b, padding="half"),
-    lambda x, w, b: F.conv2d(x, w, b, stride=2, padding="same"),
-    lambda x, w, b: F.conv2d(x[..., :2], w, b),
-    lambda x, w, b: F.conv2d(x[0, 0], w, b),
-    lambda x, w, b: F.conv2d(x.double(), w, b),
-    lambda x, w, b: F.conv2d(x, w, b, dilation=0),
-    lambda x, w, b: F.conv_transpose2d(x, w.transpose(0, 1), b, output_padding=3),
-    lambda x, w, b: F.conv1d(x, w, b),
-])
+@pytest.mark.parametrize(
+    "case",
+    [
+        lambda x, w, b: F.conv2d(x, w[:, :3], b),
+        lambda x, w, b: F.conv2d(x, w, b[:3]),
+        lambda x, w, b: F.conv2d(x, w, b, stride=0),
+        lambda x, w, b: F.conv2d(x, w, b, padding=-1),
+        lambda x, w, b: F.conv2d(x, w, b, groups=3),
+        lambda x, w, b: F.conv2d(x, w, b, padding="half"),
+        lambda x, w, b: F.conv2d(x, w, b, stride=2, padding="same"),
+        lambda x, w, b: F.conv2d(x[..., :2], w, b),
+        lambda x, w, b: F.conv2d(x[0, 0], w, b),
+        lambda x, w, b: F.conv2d(x.double(), w, b),
+        lambda x, w, b: F.conv2d(x, w, b, dilation=0),
+        lambda x, w, b: F.conv_transpose2d(x, w.transpose(0, 1), b, output_padding=3),
+        lambda x, w, b: F.conv1d(x, w, b),
+    ],
+)
 def test_errors(case):
-    check_error(lambda device: case(seeded((2, 4, 6, 6), device=device), seeded((8, 4, 3, 3), device=device),
-                                    seeded((8,), device=device)))
+    check_error(
+        lambda device: case(
+            seeded((2, 4, 6, 6), device=device), seeded((8, 4, 3, 3), device=device), seeded((8,), device=device)
+        )
+    )
 
 
 def test_inputs_of_two_devices():

@@ -6,15 +6,17 @@ import math
 import pytest
 import torch
 
-import flexcpu  # noqa: F401
+import flexcpu
 from parity import COMPLEX, DTYPES, FLOATS, LAYOUTS, UINTS, assert_equal, assert_same, name
 
 # Floats around the edges of what integers and narrower floats hold.
-EDGES = [0.0, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, 127.7, 128, 200, 255.9, 256, 300, -128.9, -129, -200, 32767, 32768,
-         40000, 65504, 65519, 65520, 65535, 65536, 70000, -32769, -40000, -70000, 2.0**31, 2.0**31 - 128, -(2.0**31), 2.0**32,
-         5e9, -5e9, 2.0**62, 2.0**63, 1.5 * 2.0**63, 2.0**64, -(2.0**63), 1e20, -1e20, 1e39, -1e39, math.inf, -math.inf,
-         math.nan, 1 + 2.0**-11, 1 + 3 * 2.0**-11, 1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-11 + 2.0**-40, 6e-8, 3e-8,
-         2.9e-8, 1e-40, 1e-45, 16777217, 2.0**60 + 2.0**36 + 1]
+EDGES = [
+    0.0, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, 127.7, 128, 200, 255.9, 256, 300, -128.9, -129, -200, 32767, 32768, 40000,
+    65504, 65519, 65520, 65535, 65536, 70000, -32769, -40000, -70000, 2.0**31, 2.0**31 - 128, -(2.0**31), 2.0**32, 5e9,
+    -5e9, 2.0**62, 2.0**63, 1.5 * 2.0**63, 2.0**64, -(2.0**63), 1e20, -1e20, 1e39, -1e39, math.inf, -math.inf, math.nan,
+    1 + 2.0**-11, 1 + 3 * 2.0**-11, 1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-11 + 2.0**-40, 6e-8, 3e-8, 2.9e-8, 1e-40,
+    1e-45, 16777217, 2.0**60 + 2.0**36 + 1,
+]  # fmt: skip
 
 
 def values(dtype, *sizes):
@@ -105,8 +107,13 @@ def test_large_copies_take_several_threads():
     try:
         for torch_threads in (1, 2):
             torch.set_num_threads(torch_threads)
-            for run in [lambda t: t.t().contiguous(), lambda t: t.to(torch.bfloat16), lambda t: t.t().to(torch.uint8),
-                        lambda t: t[:, ::2].contiguous(), lambda t: t.clone()]:
+            for run in [
+                lambda t: t.t().contiguous(),
+                lambda t: t.to(torch.bfloat16),
+                lambda t: t.t().to(torch.uint8),
+                lambda t: t[:, ::2].contiguous(),
+                lambda t: t.clone(),
+            ]:
                 assert_same(lambda d: run(src.to(d)), native=True)
     finally:
         torch.set_num_threads(threads)
@@ -117,15 +124,20 @@ def test_conjugate_views(dtype):
     z = values(torch.complex64, 4, 6, 8).to(dtype)
     for view in [lambda t: t, lambda t: t.transpose(0, 2), lambda t: t[::2, 1:]]:
         for to in COMPLEX:
-            assert_same(lambda d: torch.zeros(view(z).size(), dtype=to, device=d).copy_(view(z.to(d)).conj()),
-                        native=True)
-            assert_same(lambda d: torch.zeros(view(z).size(), dtype=to, device=d).conj().copy_(view(z.to(d))).conj(),
-                        native=True)
+            assert_same(
+                lambda d: torch.zeros(view(z).size(), dtype=to, device=d).copy_(view(z.to(d)).conj()), native=True
+            )
+            assert_same(
+                lambda d: torch.zeros(view(z).size(), dtype=to, device=d).conj().copy_(view(z.to(d))).conj(),
+                native=True,
+            )
         assert_same(lambda d: view(z.to(d)).conj().resolve_conj(), native=True)
         if dtype != torch.complex32:  # torch has no view of its parts
             assert_same(lambda d: view(z.to(d)).conj().imag.resolve_neg(), native=True)
-            assert_same(lambda d: torch.zeros(view(z).size(), device=d, dtype=torch.float64).copy_(
-                view(z.to(d)).conj().imag), native=True)
+            assert_same(
+                lambda d: torch.zeros(view(z).size(), device=d, dtype=torch.float64).copy_(view(z.to(d)).conj().imag),
+                native=True,
+            )
 
 
 def test_negative_views():
@@ -133,8 +145,12 @@ def test_negative_views():
     for to in [torch.float32, torch.float64, torch.int8, torch.uint8, torch.int64]:
         assert_same(lambda d: torch.zeros(4, 3, dtype=to, device=d).copy_(torch._neg_view(x.to(d)).t()), native=True)
     # In complex numbers the CPU gives a negated zero either sign, by its place in the tensor.
-    assert_same(lambda d: torch.zeros(4, 3, dtype=torch.complex64, device=d).copy_(torch._neg_view(x.to(d)).t()),
-                native=True, rtol=0, atol=0)
+    assert_same(
+        lambda d: torch.zeros(4, 3, dtype=torch.complex64, device=d).copy_(torch._neg_view(x.to(d)).t()),
+        native=True,
+        rtol=0,
+        atol=0,
+    )
     for to in [torch.bool, *UINTS]:  # an error
         assert_same(lambda d: torch.zeros(3, 4, dtype=to, device=d).copy_(torch._neg_view(x.to(d))), native=False)
     # The CPU loses the bit on the way from float32 to 16 bits and back; here it is applied.
@@ -184,8 +200,9 @@ def test_overlap(what):
     assert_same(run, native=False)
 
 
-@pytest.mark.parametrize("sizes", [((6,), (5,)), ((2, 3), (2,)), ((0,), (2,)), ((3,), (2, 3)), ((3,), (1, 3)),
-                                   ((), (2,))])
+@pytest.mark.parametrize(
+    "sizes", [((6,), (5,)), ((2, 3), (2,)), ((0,), (2,)), ((3,), (2, 3)), ((3,), (1, 3)), ((), (2,))]
+)
 def test_shapes_that_do_not_fit(sizes):
     to, from_ = sizes
     assert_same(lambda d: torch.zeros(to, device=d).copy_(torch.ones(from_, device=d)), native=False)

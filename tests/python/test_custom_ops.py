@@ -37,7 +37,7 @@ def double_all_(tensors):
 
 
 def halves(x):
-    return [x[: len(x) // 2].clone(), x[len(x) // 2:].clone()]
+    return [x[: len(x) // 2].clone(), x[len(x) // 2 :].clone()]
 
 
 def pick(tensors, which):
@@ -88,8 +88,15 @@ ops = torch.ops.flexcpu_test
 def test_arguments():
     def program(device):
         x, y = seeded((3, 4), device=device), seeded((3, 4), 1, device=device)
-        return (ops.affine(x, 2.0), ops.affine(x.t(), 2.0, y.t()), ops.affine(x[1:, ::2], 0.5, y[:2, ::2]), ops.halves(x),
-                ops.pick([x, None, y], [2, 1, 0]), ops.summary(x, False), ops.placed(x, device=device, dtype=torch.int32))
+        return (
+            ops.affine(x, 2.0),
+            ops.affine(x.t(), 2.0, y.t()),
+            ops.affine(x[1:, ::2], 0.5, y[:2, ::2]),
+            ops.halves(x),
+            ops.pick([x, None, y], [2, 1, 0]),
+            ops.summary(x, False),
+            ops.placed(x, device=device, dtype=torch.int32),
+        )
 
     check(program)
 
@@ -148,7 +155,11 @@ def test_out_argument_is_resized():
 
 def test_dictionary_of_tensors():
     def program(device):
-        table = {"a": seeded((3,), device=device), "b": seeded((2, 2), 1, device=device), "c": seeded((1,), 2, device=device)}
+        table = {
+            "a": seeded((3,), device=device),
+            "b": seeded((2, 2), 1, device=device),
+            "c": seeded((1,), 2, device=device),
+        }
         return ops.whole(torch.ones(2, device=device), table, ["a", "b"])
 
     check(program)
@@ -203,8 +214,10 @@ def _(x):
     return torch.empty_like(x)
 
 
-cubed.register_autograd(lambda ctx, gradient: gradient * 3 * ctx.saved_tensors[0] ** 2,
-                        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]))
+cubed.register_autograd(
+    lambda ctx, gradient: gradient * 3 * ctx.saved_tensors[0] ** 2,
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]),
+)
 cubed.register_vmap(lambda info, dims, x: (cubed(x), dims[0]))
 
 
@@ -221,8 +234,10 @@ def _(x, scales):
     return x.new_empty(len(x), len(scales), dtype=torch.float64)
 
 
-cpu_only.register_autograd(lambda ctx, gradient: ((gradient * gradient.new_tensor(ctx.scales)).sum(1), None),
-                           setup_context=lambda ctx, inputs, output: setattr(ctx, "scales", inputs[1]))
+cpu_only.register_autograd(
+    lambda ctx, gradient: ((gradient * gradient.new_tensor(ctx.scales)).sum(1), None),
+    setup_context=lambda ctx, inputs, output: setattr(ctx, "scales", inputs[1]),
+)
 
 
 @torch.library.custom_op("flexcpu_test::scale_", mutates_args=("x",), device_types="cpu")
@@ -266,7 +281,9 @@ def test_custom_op_that_mutates():
 
 def test_opcheck():
     torch.library.opcheck(cubed, (seeded((4,), device="flex"),), test_utils=("test_schema", "test_faketensor"))
-    torch.library.opcheck(cpu_only, (leaf((4,), device="flex"), [1.0, 2.0]), test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(
+        cpu_only, (leaf((4,), device="flex"), [1.0, 2.0]), test_utils=("test_schema", "test_faketensor")
+    )
 
 
 def test_compiled_custom_op():
@@ -313,6 +330,7 @@ def test_composite_op():
 
 def test_op_without_a_derivative_warns():
     """As on the CPU: the first backward through an op without a formula says so."""
+
     def program(device):
         x = leaf((3,), device=device)
         output = ops.affine(x, 2.0)

@@ -237,7 +237,7 @@ def test_fallback_mode():
             torch.linalg.qr(torch.eye(2, device="flex"))
     finally:
         flex.set_fallback_mode("silent")
-    with pytest.raises(ValueError, match="must be one of silent, warn, error, not \"loud\""):
+    with pytest.raises(ValueError, match='must be one of silent, warn, error, not "loud"'):
         flex.set_fallback_mode("loud")
 
 

@@ -55,8 +55,12 @@ def test_dtype_pairs(op, a_dtype):
     for b_dtype in DTYPES:
         a, full = numbers(a_dtype, 5, 77), numbers(b_dtype, 77)
         for b in [full, full[:1], full[0]]:
-            assert_same(lambda d: getattr(torch, op)(put(a, d), put(b, d)), native=not is_refused(op, a, b),
-                        context=(b_dtype, b.shape), **tolerance(a_dtype, b_dtype))
+            assert_same(
+                lambda d: getattr(torch, op)(put(a, d), put(b, d)),
+                native=not is_refused(op, a, b),
+                context=(b_dtype, b.shape),
+                **tolerance(a_dtype, b_dtype),
+            )
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -64,8 +68,12 @@ def test_dtype_pairs(op, a_dtype):
 def test_in_place_dtypes(op, dtype):
     for b_dtype in DTYPES:
         a, b = numbers(dtype, 6, 70), numbers(b_dtype, 6, 70)
-        assert_same(lambda d: getattr(put(a, d), op + "_")(put(b, d)), native=False, context=b_dtype,
-                    **tolerance(dtype, b_dtype))
+        assert_same(
+            lambda d: getattr(put(a, d), op + "_")(put(b, d)),
+            native=False,
+            context=b_dtype,
+            **tolerance(dtype, b_dtype),
+        )
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -162,7 +170,7 @@ def random_view(sizes, rng):
     """A tensor that broadcasts to `sizes`, with random strides."""
     shape = [1 if rng.random() < 0.15 else n for n in sizes]
     if rng.random() < 0.15:
-        shape = shape[rng.randrange(len(shape) + 1):]
+        shape = shape[rng.randrange(len(shape) + 1) :]
     order = list(range(len(shape)))
     if rng.random() < 0.6:
         rng.shuffle(order)
@@ -177,14 +185,19 @@ def random_view(sizes, rng):
 
 
 def test_random_layouts():
-    """Strides of results follow the same rule as the CPU's, over any mixture of orders, gaps, broadcasts and empties."""
+    """Strides of results follow the CPU's rule, over any mixture of orders, gaps, broadcasts and empties."""
     rng = random.Random(0)
     for i in range(1500):
-        sizes = [rng.choice([0, 1, 2, 3, 4, 5, 8] if rng.random() < 0.1 else [1, 2, 3, 4, 5, 8])
-                 for _ in range(rng.randrange(1, 6))]
+        sizes = [
+            rng.choice([0, 1, 2, 3, 4, 5, 8] if rng.random() < 0.1 else [1, 2, 3, 4, 5, 8])
+            for _ in range(rng.randrange(1, 6))
+        ]
         a, b = random_view(sizes, rng), random_view(sizes, rng)
-        assert_same(lambda d: strided(a, d) + strided(b, d), native=True,
-                    context=(i, a.size(), a.stride(), b.size(), b.stride()))
+        assert_same(
+            lambda d: strided(a, d) + strided(b, d),
+            native=True,
+            context=(i, a.size(), a.stride(), b.size(), b.stride()),
+        )
 
 
 def test_special_values():
@@ -198,8 +211,9 @@ def test_special_values():
     for dtype in [torch.complex64, torch.complex128]:
         z = torch.tensor([complex(x, y) for x in parts for y in parts], dtype=dtype)
         for op in OPS:
-            assert_same(lambda d: getattr(torch, op)(put(z, d)[:, None], put(z, d)), native=True,
-                        context=(op, dtype), **CLOSE)
+            assert_same(
+                lambda d: getattr(torch, op)(put(z, d)[:, None], put(z, d)), native=True, context=(op, dtype), **CLOSE
+            )
 
 
 @pytest.mark.parametrize("dtype", INTS, ids=name)
@@ -234,6 +248,7 @@ def test_out(op):
             result = getattr(torch, op)(put(a, d), put(b, d), out=out)
             assert result is out
             return out
+
         return run
 
     assert_same(into(lambda d: torch.empty(6, 50, device=d)), native=True)
@@ -256,10 +271,12 @@ def test_out_may_be_an_input():
         lambda x: torch.add(x[2], x[3], out=x[5]),
         lambda x: torch.mul(x.view(60, 8), x.view(60, 8), out=x.view(60, 8)),
     ]:
+
         def run(d):
             x = put(t, d)
             make(x)
             return x
+
         assert_same(run, native=True)
 
 
@@ -273,10 +290,12 @@ def test_overlap_errors():
         lambda x: x.as_strided((5, 5), (1, 1)).mul_(2),
         lambda x: torch.add(x, x, out=x[0].expand(10, 10)),
     ]:
+
         def run(d):
             x = put(t, d)
             make(x)
             return x
+
         assert_same(run, native=False)
 
 
@@ -371,21 +390,30 @@ def test_fill(dtype):
     assert_same(run(1), native=True)
     assert_same(lambda d: put(numbers(dtype, 7, 45), d).zero_(), native=True)
     for other in DTYPES:
-        assert_same(lambda d: put(numbers(dtype, 9), d).fill_(put(numbers(other, 2)[0], d)), native=False,
-                    context=other)
+        assert_same(
+            lambda d: put(numbers(dtype, 9), d).fill_(put(numbers(other, 2)[0], d)), native=False, context=other
+        )
 
 
 def test_fill_views():
     t = numbers(torch.float32, 4, 5, 6)
     for view in [
-        lambda x: x, lambda x: x.transpose(0, 2), lambda x: x[:, 1], lambda x: x[..., ::2], lambda x: x[2, 3, 4],
-        lambda x: x[:0], lambda x: x[0, 0, :1].expand(5), lambda x: x.as_strided((3, 3), (1, 1)),
+        lambda x: x,
+        lambda x: x.transpose(0, 2),
+        lambda x: x[:, 1],
+        lambda x: x[..., ::2],
+        lambda x: x[2, 3, 4],
+        lambda x: x[:0],
+        lambda x: x[0, 0, :1].expand(5),
+        lambda x: x.as_strided((3, 3), (1, 1)),
     ]:
         for change in [lambda v: v.fill_(2.5), lambda v: v.zero_(), lambda v: v.fill_(v.new_full((), 3))]:
+
             def run(d):
                 x = strided(t.clone(), d)
                 change(view(x))
                 return x
+
             assert_same(run, native=False)
 
 

@@ -31,7 +31,18 @@ def test_calls_are_counted_per_op():
 
 def test_native_ops_are_not_counted():
     x, y = flex(3, 4), flex(4, 3)
-    x + y.t(), x - 1, x * 2.5, x / y.t(), x.sum(0), x.mean(), x.t().contiguous(), x.to(torch.bfloat16), x.zero_(), x.fill_(1)
+    (
+        x + y.t(),
+        x - 1,
+        x * 2.5,
+        x / y.t(),
+        x.sum(0),
+        x.mean(),
+        x.t().contiguous(),
+        x.to(torch.bfloat16),
+        x.zero_(),
+        x.fill_(1),
+    )
     x.cpu(), x.clone(), x.view(12), x[1], x.item if False else None
     assert torch.flex.fallback_report() == {}
 
@@ -81,7 +92,10 @@ def test_results_are_adopted_and_shareable():
 def test_results_that_are_views_of_an_argument_stay_views():
     x = flex(4, 4)
     parts = torch.ops.aten.unsafe_split.Tensor(x, 2)
-    values, _ = torch.sparse_coo_tensor(torch.tensor([[0, 1]]), torch.ones(2), (3,)).to("flex").coalesce().values(), parts
+    values, _ = (
+        torch.sparse_coo_tensor(torch.tensor([[0, 1]]), torch.ones(2), (3,)).to("flex").coalesce().values(),
+        parts,
+    )
     values.mul_(3)
     assert values.tolist() == [3, 3]
 
@@ -106,19 +120,22 @@ def test_a_resized_out_is_written_back():
     assert peer.eq(0).all()
 
 
-@pytest.mark.parametrize("op", [
-    lambda d, o: torch.mm(torch.ones(2, 2, device=d), torch.ones(2, 2, device=o)),
-    lambda d, o: torch.atan2(torch.ones(2, device=d), torch.ones(2, device=o)),
-    lambda d, o: torch.cat([torch.ones(2, device=d), torch.ones(2, device=o)]),
-    lambda d, o: torch.ones(2, device=d).add(torch.ones(2, device=o)),
-    lambda d, o: torch.ones(2, device=d).gather(0, torch.zeros(1, dtype=torch.long, device=o)),
-    lambda d, o: torch.where(torch.ones(2, device=d) > 0, torch.ones(2, device=d), torch.ones(2, device=o)),
-    lambda d, o: torch.sin(torch.ones(2, device=d), out=torch.ones(2, device=o)),
-    lambda d, o: torch.nn.functional.linear(torch.ones(2, 2, device=d), torch.ones(2, 2, device=o)),
-    lambda d, o: torch.nn.functional.conv1d(torch.ones(1, 1, 3, device=d), torch.ones(1, 1, 1, device=o)),
-    lambda d, o: torch.ones(2, device=d).mul_(torch.ones(2, device=o)),
-    lambda d, o: torch.addmm(torch.ones(2, 2, device=d), torch.ones(2, 2, device=d), torch.ones(2, 2, device=o)),
-])
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda d, o: torch.mm(torch.ones(2, 2, device=d), torch.ones(2, 2, device=o)),
+        lambda d, o: torch.atan2(torch.ones(2, device=d), torch.ones(2, device=o)),
+        lambda d, o: torch.cat([torch.ones(2, device=d), torch.ones(2, device=o)]),
+        lambda d, o: torch.ones(2, device=d).add(torch.ones(2, device=o)),
+        lambda d, o: torch.ones(2, device=d).gather(0, torch.zeros(1, dtype=torch.long, device=o)),
+        lambda d, o: torch.where(torch.ones(2, device=d) > 0, torch.ones(2, device=d), torch.ones(2, device=o)),
+        lambda d, o: torch.sin(torch.ones(2, device=d), out=torch.ones(2, device=o)),
+        lambda d, o: torch.nn.functional.linear(torch.ones(2, 2, device=d), torch.ones(2, 2, device=o)),
+        lambda d, o: torch.nn.functional.conv1d(torch.ones(1, 1, 3, device=d), torch.ones(1, 1, 1, device=o)),
+        lambda d, o: torch.ones(2, device=d).mul_(torch.ones(2, device=o)),
+        lambda d, o: torch.addmm(torch.ones(2, 2, device=d), torch.ones(2, 2, device=d), torch.ones(2, 2, device=o)),
+    ],
+)
 @pytest.mark.parametrize("devices", [("flex", "cpu"), ("cpu", "flex")])
 def test_mixed_devices_raise(op, devices):
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
@@ -160,8 +177,12 @@ def test_device_random_ops_leave_the_cpu_stream_alone():
 def test_an_error_of_the_cpu_kernel_loses_nothing():
     x = torch.arange(6.0, device="flex")
     peer = x.clone()
-    for bad in (lambda: x.index_fill_(0, torch.tensor([99], device="flex"), 1.0),
-                lambda: torch.cholesky_inverse(x), lambda: x.sort(dim=5), lambda: torch.mm(x, x)):
+    for bad in (
+        lambda: x.index_fill_(0, torch.tensor([99], device="flex"), 1.0),
+        lambda: torch.cholesky_inverse(x),
+        lambda: x.sort(dim=5),
+        lambda: torch.mm(x, x),
+    ):
         with pytest.raises((RuntimeError, IndexError)):
             bad()
     assert torch.equal(x, peer) and x.tolist() == list(range(6))
@@ -186,8 +207,15 @@ def test_lists_dicts_and_undefined_tensors():
     result = torch.ops.aten.native_group_norm(flex(2, 4, 3), None, None, 2, 4, 3, 2, 1e-5)
     assert result[0].device.type == "flex"
     _, grad, none = torch.ops.aten.native_layer_norm_backward(
-        flex(2, 3), flex(2, 3), [3], torch.zeros(2, 1, device="flex"), torch.ones(2, 1, device="flex"), None, None,
-        [True, False, False])
+        flex(2, 3),
+        flex(2, 3),
+        [3],
+        torch.zeros(2, 1, device="flex"),
+        torch.ones(2, 1, device="flex"),
+        None,
+        None,
+        [True, False, False],
+    )
     assert grad is None and none is None
 
 
@@ -203,7 +231,9 @@ def test_ops_that_choose_by_device_name_take_the_cpus_way():
 def test_an_argument_that_is_the_result_is_seen_as_such():
     for device in ("cpu", "flex"):
         x = torch.ones(5, 1, dtype=torch.bool, device=device)
-        with pytest.raises(RuntimeError, match=r"output with shape \[5, 1\] doesn't match the broadcast shape \[5, 5\]"):
+        with pytest.raises(
+            RuntimeError, match=r"output with shape \[5, 1\] doesn't match the broadcast shape \[5, 5\]"
+        ):
             x.logical_and_(torch.ones(5, 5, dtype=torch.bool, device=device))
         assert x.shape == (5, 1)
 

@@ -164,7 +164,9 @@ sys.meta_path.insert(0, NoLibrary)
         ["libdnnl.so.3", "pip install onednn-cpu-gomp"],
     ),
     "other backend": (
-        "torch.utils.rename_privateuse1_backend('other')", {}, ['"other"', "TORCH_DEVICE_BACKEND_AUTOLOAD=0"]
+        "torch.utils.rename_privateuse1_backend('other')",
+        {},
+        ['"other"', "TORCH_DEVICE_BACKEND_AUTOLOAD=0"],
     ),
     "simd": ("", {"FLEXCPU_SIMD": "avx512"}, ["FLEXCPU_SIMD", "baseline, avx2, avx3", '"avx512"']),
     "fallback": ("", {"FLEXCPU_FALLBACK": "loud"}, ["FLEXCPU_FALLBACK", "silent, warn, error", '"loud"']),

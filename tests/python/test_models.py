@@ -1,4 +1,4 @@
-"""Models of the transformers library, from configurations: forward, backward, training and generation equal the CPU's."""
+"""Models of the transformers library, from configurations: forward, backward, training, generation equal the CPU's."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from parity import check, gradients, state
 pytest.importorskip("transformers", reason="pip install transformers (part of flexcpu[demo] and flexcpu[test])")
 
 CASES = [
-    (family, attention)
-    for family in FAMILIES
-    for attention in (("",) if family == "mamba" else ("eager", "sdpa"))
+    (family, attention) for family in FAMILIES for attention in (("",) if family == "mamba" else ("eager", "sdpa"))
 ]
 GENERATORS = ["gpt2", "t5", "whisper", "mamba"]
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
@@ -110,11 +108,14 @@ def test_sampling_is_reproducible():
     assert not torch.equal(drawn[0], drawn[2])
 
 
-@pytest.mark.parametrize("family, first, second", [
-    ("gpt2", "transformer.wte.weight", "lm_head.weight"),
-    ("bert", "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
-    ("t5", "shared.weight", "encoder.embed_tokens.weight"),
-])
+@pytest.mark.parametrize(
+    "family, first, second",
+    [
+        ("gpt2", "transformer.wte.weight", "lm_head.weight"),
+        ("bert", "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
+        ("t5", "shared.weight", "encoder.embed_tokens.weight"),
+    ],
+)
 def test_tied_weights_stay_tied(family, first, second):
     model = case(family).build()
     before = list(model.parameters())

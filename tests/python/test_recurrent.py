@@ -15,8 +15,17 @@ KINDS = {"LSTM": nn.LSTM, "GRU": nn.GRU, "RNN": nn.RNN}
 BATCH, LENGTH, INPUT, HIDDEN = 3, 5, 4, 6
 
 
-def run(kind: str, device: str, *, packed: bool = False, initial: bool = False, batched: bool = True, dtype=DOUBLE,
-        lengths=(5, 2, 4), **options):
+def run(
+    kind: str,
+    device: str,
+    *,
+    packed: bool = False,
+    initial: bool = False,
+    batched: bool = True,
+    dtype=DOUBLE,
+    lengths=(5, 2, 4),
+    **options,
+):
     """Output, last states, and every gradient, for gradients into the output and the states."""
     layer = made(lambda: KINDS[kind](INPUT, HIDDEN, **options), device).to(dtype)
     first = (BATCH, LENGTH) if options.get("batch_first") else (LENGTH, BATCH)
@@ -30,7 +39,9 @@ def run(kind: str, device: str, *, packed: bool = False, initial: bool = False, 
             states = (states, leaf(shape(HIDDEN), 3, dtype, device))
     given = inputs
     if packed:
-        given = pack_padded_sequence(inputs, torch.tensor(lengths), options.get("batch_first", False), enforce_sorted=False)
+        given = pack_padded_sequence(
+            inputs, torch.tensor(lengths), options.get("batch_first", False), enforce_sorted=False
+        )
     output, last = layer(given, states)
     if isinstance(output, PackedSequence):
         assert output.batch_sizes.device.type == "cpu"
@@ -44,24 +55,32 @@ def run(kind: str, device: str, *, packed: bool = False, initial: bool = False, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("layers, bidirectional, batch_first, initial", [
-    *itertools.product((1, 2), (False, True), (False, True), (False, True))
-])
+@pytest.mark.parametrize(
+    "layers, bidirectional, batch_first, initial",
+    [*itertools.product((1, 2), (False, True), (False, True), (False, True))],
+)
 def test_forward_and_backward(kind, layers, bidirectional, batch_first, initial):
     options = {"num_layers": layers, "bidirectional": bidirectional, "batch_first": batch_first}
     check(lambda device: run(kind, device, initial=initial, **options), strides=False, **DOUBLE_CLOSE)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}, {"batch_first": True, "bias": False}],
-                         ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"bidirectional": True, "num_layers": 2}, {"batch_first": True, "bias": False}], ids=str
+)
 def test_packed(kind, options):
     check(lambda device: run(kind, device, packed=True, initial=True, **options), strides=False, **DOUBLE_CLOSE)
 
 
-@pytest.mark.parametrize("options", [
-    {"proj_size": 2}, {"proj_size": 3, "bidirectional": True, "num_layers": 2}, {"proj_size": 2, "bias": False},
-], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"proj_size": 2},
+        {"proj_size": 3, "bidirectional": True, "num_layers": 2},
+        {"proj_size": 2, "bias": False},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("packed", [False, True])
 def test_projection(options, packed):
     check(lambda device: run("LSTM", device, packed=packed, initial=True, **options), strides=False, **DOUBLE_CLOSE)
@@ -87,6 +106,7 @@ def test_other_dtypes(kind, dtype):
 @pytest.mark.parametrize("kind", KINDS)
 def test_inference(kind):
     """Without gradients torch takes other kernels (oneDNN's for float32 LSTM)."""
+
     def program(device):
         layer = made(lambda: KINDS[kind](INPUT, HIDDEN, num_layers=2, bidirectional=True), device).eval()
         with torch.inference_mode():
@@ -153,7 +173,11 @@ def test_packing():
 def test_packed_sequence_moves():
     packed = pack_sequence([torch.ones(3, 2), torch.zeros(2, 2)])
     moved = packed.to("flex")
-    assert moved.data.device.type == "flex" and moved.batch_sizes.device.type == "cpu" and moved.cpu().data.device.type == "cpu"
+    assert (
+        moved.data.device.type == "flex"
+        and moved.batch_sizes.device.type == "cpu"
+        and moved.cpu().data.device.type == "cpu"
+    )
     assert torch.equal(moved.data.cpu(), packed.data)
     lengths = torch.tensor([3, 2], device="flex")
     with pytest.raises(RuntimeError, match="should be a 1D CPU int64 tensor"):
@@ -176,15 +200,21 @@ def test_wrong_shapes(kind, shape):
 
 def test_wrong_dtype_and_state():
     check_error(lambda device: nn.LSTM(4, 6, device=device)(torch.ones(5, 3, 4, dtype=DOUBLE, device=device)))
-    check_error(lambda device: nn.GRU(4, 6, device=device)(torch.ones(5, 3, 4, device=device),
-                                                          torch.ones(1, 2, 6, device=device)))
+    check_error(
+        lambda device: nn.GRU(4, 6, device=device)(
+            torch.ones(5, 3, 4, device=device), torch.ones(1, 2, 6, device=device)
+        )
+    )
 
 
 def test_language_model_trains():
     """An embedding, two recurrent layers and a projection over packed sequences, three steps."""
+
     def program(device):
         def build():
-            return nn.ModuleList([nn.Embedding(11, INPUT), nn.LSTM(INPUT, HIDDEN, 2, batch_first=True), nn.Linear(HIDDEN, 11)])
+            return nn.ModuleList(
+                [nn.Embedding(11, INPUT), nn.LSTM(INPUT, HIDDEN, 2, batch_first=True), nn.Linear(HIDDEN, 11)]
+            )
 
         words, lstm, head = model = made(build, device).double()
         text = torch.arange(18, device=device).view(3, 6) % 11

@@ -6,15 +6,20 @@ import math
 import pytest
 import torch
 
-import flexcpu  # noqa: F401
 from parity import BOOL, COMPLEX, DTYPES, FLOATS, HALVES, INTS, LAYOUTS, UINTS, assert_equal, assert_same, name
 
 OPS = ["sum", "mean"]
 # The CPU adds none of these up.
 NOT_ADDED = [*UINTS, torch.complex32]
 # Both add in float32 or better, in different orders; the CPU's 16-bit sums come from chunks rounded to 16 bits.
-TOLERANCE = {torch.float16: (2e-3, 1e-3), torch.bfloat16: (1.6e-2, 1e-2), torch.float32: (1e-5, 1e-4),
-             torch.complex64: (1e-5, 1e-4), torch.float64: (1e-12, 1e-11), torch.complex128: (1e-12, 1e-11)}
+TOLERANCE = {
+    torch.float16: (2e-3, 1e-3),
+    torch.bfloat16: (1.6e-2, 1e-2),
+    torch.float32: (1e-5, 1e-4),
+    torch.complex64: (1e-5, 1e-4),
+    torch.float64: (1e-12, 1e-11),
+    torch.complex128: (1e-12, 1e-11),
+}
 
 
 def tolerance(dtype):
@@ -58,8 +63,12 @@ def test_dimensions_and_layouts(op, dtype):
     for layout, view in LAYOUTS.items():
         for dims in dimension_sets(view(t).dim()):
             for keepdim in (False, True):
-                assert_same(lambda d: getattr(torch, op)(view(t.to(d)), dims, keepdim), native=native,
-                            context=(layout, dims, keepdim), **tolerance(dtype))
+                assert_same(
+                    lambda d: getattr(torch, op)(view(t.to(d)), dims, keepdim),
+                    native=native,
+                    context=(layout, dims, keepdim),
+                    **tolerance(dtype),
+                )
             if not native:
                 break
         assert_same(lambda d: getattr(torch, op)(view(t.to(d))), native=native, context=layout, **tolerance(dtype))
@@ -75,16 +84,27 @@ def test_asked_dtype(op, asked, every_warning):
         elif not t.dtype == torch.bool:
             t = t % 7 if dtype not in UINTS else (t.to(torch.int64) % 7).to(dtype)
         for dims in [(0,), (1,), (0, 1)]:
-            assert_same(lambda d: getattr(torch, op)(t.to(d, copy=True), dims, dtype=asked), context=(dtype, dims),
-                        native=is_native(op, dtype, asked), **tolerance(asked))
+            assert_same(
+                lambda d: getattr(torch, op)(t.to(d, copy=True), dims, dtype=asked),
+                context=(dtype, dims),
+                native=is_native(op, dtype, asked),
+                **tolerance(asked),
+            )
 
 
 @pytest.mark.parametrize("op", OPS)
 def test_long_sums_from_several_threads(op):
     threads = torch.get_num_threads()
     run = getattr(torch, op)
-    cases = [((1 << 20,), (0,)), ((3000, 700), (0,)), ((3000, 700), (1,)), ((100000, 7), (0,)), ((100000, 7), (1,)),
-             ((30, 200, 350), (0, 2)), ((7, 300001), (1,))]
+    cases = [
+        ((1 << 20,), (0,)),
+        ((3000, 700), (0,)),
+        ((3000, 700), (1,)),
+        ((100000, 7), (0,)),
+        ((100000, 7), (1,)),
+        ((30, 200, 350), (0, 2)),
+        ((7, 300001), (1,)),
+    ]
     try:
         for sizes, dims in cases:
             for dtype in [torch.float32, torch.bfloat16, torch.int16, torch.bool]:
@@ -124,8 +144,12 @@ def test_special_values(dtype):
             for i, value in enumerate(special):
                 t[(place + 500 * i) % 1000, 1] = value
             for op, dims in itertools.product(OPS, [(0,), (1,), (0, 1)]):
-                assert_same(lambda d: getattr(torch, op)(t.to(d), dims), native=True,
-                            context=(special, place, op, dims), **tolerance(dtype))
+                assert_same(
+                    lambda d: getattr(torch, op)(t.to(d), dims),
+                    native=True,
+                    context=(special, place, op, dims),
+                    **tolerance(dtype),
+                )
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -142,8 +166,12 @@ def test_nothing_to_add(op):
 def test_no_dimensions_are_all(op):
     t = values(torch.float32, 3, 4)
     run = getattr(torch, op)
-    for call in [lambda t: run(t, ()), lambda t: run(t, [], keepdim=True), lambda t: run(t, None, keepdim=True),
-                 lambda t: run(t, None)]:
+    for call in [
+        lambda t: run(t, ()),
+        lambda t: run(t, [], keepdim=True),
+        lambda t: run(t, None, keepdim=True),
+        lambda t: run(t, None),
+    ]:
         assert_same(lambda d: call(t.to(d)), native=True, **tolerance(t.dtype))
     scalar = torch.tensor(2.5)
     for dims in [0, -1, ()]:
@@ -159,13 +187,18 @@ def test_out(op):
     assert_same(lambda d: run(t.to(d), 0, out=torch.zeros(6, device=d)), **whole)
     assert_same(lambda d: run(t.to(d), 0, keepdim=True, out=torch.zeros(1, 6, device=d)), **whole)
     assert_same(lambda d: run(t.to(d), 0, out=torch.zeros(6, 2, device=d)[:, 1]), **whole)
-    assert_same(lambda d: run(t.to(d), 1, dtype=torch.float64, out=torch.zeros(5, dtype=torch.float64, device=d)),
-                **whole)
+    assert_same(
+        lambda d: run(t.to(d), 1, dtype=torch.float64, out=torch.zeros(5, dtype=torch.float64, device=d)), **whole
+    )
     assert_same(lambda d: run(t.to(d), 1, out=torch.zeros(5, dtype=torch.float64, device=d)), **whole)
     # Resized with a warning, or refused.
-    for out in [lambda d: torch.zeros(0, device=d), lambda d: torch.zeros(7, device=d),
-                lambda d: torch.zeros(1, device=d).expand(6), lambda d: torch.zeros(6, dtype=torch.float64, device=d),
-                lambda d: torch.zeros(6, dtype=torch.int64, device=d)]:
+    for out in [
+        lambda d: torch.zeros(0, device=d),
+        lambda d: torch.zeros(7, device=d),
+        lambda d: torch.zeros(1, device=d).expand(6),
+        lambda d: torch.zeros(6, dtype=torch.float64, device=d),
+        lambda d: torch.zeros(6, dtype=torch.int64, device=d),
+    ]:
         assert_same(lambda d: run(t.to(d), 0, dtype=torch.float32, out=out(d)), native=False, **tolerance(t.dtype))
 
 

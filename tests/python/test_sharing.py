@@ -58,14 +58,29 @@ def test_a_write_reaches_one_side_only(name, writer):
     assert not shares_memory(source, result)
 
 
-@pytest.mark.parametrize("op", [
-    lambda t: t.fill_(7), lambda t: t.zero_(), lambda t: t.sin_(), lambda t: torch.sort(t, out=(t, t.long())),
-    lambda t: t[3:5].mul_(2), lambda t: t.view(10, 100).t().add_(1), lambda t: t.index_fill_(0, torch.tensor([1], device="flex"), 9.0),
-    lambda t: torch.add(t, 1, out=t), lambda t: t.copy_(torch.ones(1000)), lambda t: t.uniform_(),
-    lambda t: t.view(torch.int32).add_(1), lambda t: t.resize_(2000).fill_(1), lambda t: torch._foreach_add_([t], 1),
-    lambda t: t.set_(torch.zeros(3, device="flex")), lambda t: t.untyped_storage().fill_(1), lambda t: t.__setitem__(0, 5),
-    lambda t: t.masked_fill_(t > 10, 0), lambda t: t.untyped_storage().resize_(0),
-])
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda t: t.fill_(7),
+        lambda t: t.zero_(),
+        lambda t: t.sin_(),
+        lambda t: torch.sort(t, out=(t, t.long())),
+        lambda t: t[3:5].mul_(2),
+        lambda t: t.view(10, 100).t().add_(1),
+        lambda t: t.index_fill_(0, torch.tensor([1], device="flex"), 9.0),
+        lambda t: torch.add(t, 1, out=t),
+        lambda t: t.copy_(torch.ones(1000)),
+        lambda t: t.uniform_(),
+        lambda t: t.view(torch.int32).add_(1),
+        lambda t: t.resize_(2000).fill_(1),
+        lambda t: torch._foreach_add_([t], 1),
+        lambda t: t.set_(torch.zeros(3, device="flex")),
+        lambda t: t.untyped_storage().fill_(1),
+        lambda t: t.__setitem__(0, 5),
+        lambda t: t.masked_fill_(t > 10, 0),
+        lambda t: t.untyped_storage().resize_(0),
+    ],
+)
 def test_every_kind_of_write_leaves_peers_alone(op):
     tensor = make()
     peers = [tensor.clone(), tensor.cpu(), tensor.view(10, 100).clone()]
@@ -269,6 +284,7 @@ def test_a_schema_that_lies_about_mutation_is_caught():
 
 # ---- Threads ----
 
+
 def in_threads(*bodies):
     with ThreadPoolExecutor(len(bodies)) as pool:
         for done in [pool.submit(body) for body in bodies]:
@@ -337,6 +353,7 @@ def test_threads_share_write_and_free_one_tensor():
 
 
 # ---- Cost ----
+
 
 @pytest.mark.parametrize("made_by", ["ones", "fallback"])
 @pytest.mark.parametrize("name", ["clone", "cpu", "deepcopy"])

@@ -1,4 +1,4 @@
-"""Tensors of other layouts: sparse COO and compressed, quantized, nested. What the CPU can, flex can; the rest fails alike."""
+"""Tensors of other layouts: sparse COO and compressed, quantized, nested. Flex can what the CPU can, or fails alike."""
 
 from __future__ import annotations
 
@@ -47,21 +47,32 @@ def printed(tensor: torch.Tensor) -> str:
 
 # ---- Sparse ----
 
+
 def test_constructors():
     def program(device):
         indices = torch.tensor([[0, 2, 2, 0], [1, 0, 3, 1]], device=device)
         values = seeded((4,), device=device)
         coo = torch.sparse_coo_tensor(indices, values, (3, 5))
-        made = [coo.coalesce(), torch.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 2.0], device=device),
-                torch.sparse_coo_tensor(size=(2, 3), device=device),
-                torch.zeros(2, 3, layout=torch.sparse_coo, device=device),
-                torch.sparse_coo_tensor(indices, seeded((4, 2), device=device), (3, 5, 2)).coalesce(),
-                torch.sparse_csr_tensor([0, 1, 1, 3], [2, 0, 1], seeded((3,), device=device), (3, 4), device=device),
-                torch.sparse_csc_tensor([0, 1, 3], [2, 0, 1], seeded((3,), device=device), (3, 2), device=device),
-                torch.sparse_bsr_tensor([0, 1, 2], [0, 1], seeded((2, 2, 2), device=device), (4, 4), device=device),
-                torch.sparse_compressed_tensor([0, 1], [0], [3.0], (1, 2), layout=torch.sparse_csr, device=device)]
-        assert all(tensor.device.type == device and tensor.is_sparse == (tensor.layout == torch.sparse_coo) for tensor in made)
-        return coo._nnz(), coo.is_coalesced(), [members(tensor) for tensor in made], [tensor.to_dense() for tensor in made]
+        made = [
+            coo.coalesce(),
+            torch.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 2.0], device=device),
+            torch.sparse_coo_tensor(size=(2, 3), device=device),
+            torch.zeros(2, 3, layout=torch.sparse_coo, device=device),
+            torch.sparse_coo_tensor(indices, seeded((4, 2), device=device), (3, 5, 2)).coalesce(),
+            torch.sparse_csr_tensor([0, 1, 1, 3], [2, 0, 1], seeded((3,), device=device), (3, 4), device=device),
+            torch.sparse_csc_tensor([0, 1, 3], [2, 0, 1], seeded((3,), device=device), (3, 2), device=device),
+            torch.sparse_bsr_tensor([0, 1, 2], [0, 1], seeded((2, 2, 2), device=device), (4, 4), device=device),
+            torch.sparse_compressed_tensor([0, 1], [0], [3.0], (1, 2), layout=torch.sparse_csr, device=device),
+        ]
+        assert all(
+            tensor.device.type == device and tensor.is_sparse == (tensor.layout == torch.sparse_coo) for tensor in made
+        )
+        return (
+            coo._nnz(),
+            coo.is_coalesced(),
+            [members(tensor) for tensor in made],
+            [tensor.to_dense() for tensor in made],
+        )
 
     check(program)
 
@@ -70,9 +81,16 @@ def test_constructors():
 def test_conversions(layout):
     def program(device):
         tensor = sparse(layout, device=device)
-        others = [tensor.to_dense().to_sparse(2), tensor.to_dense().to_sparse_csr(), tensor.to_dense().to_sparse_csc(),
-                  tensor.to_dense().to_sparse_bsr((2, 3)), tensor.transpose(0, 1), tensor.clone(), tensor.detach(),
-                  tensor.float()]
+        others = [
+            tensor.to_dense().to_sparse(2),
+            tensor.to_dense().to_sparse_csr(),
+            tensor.to_dense().to_sparse_csc(),
+            tensor.to_dense().to_sparse_bsr((2, 3)),
+            tensor.transpose(0, 1),
+            tensor.clone(),
+            tensor.detach(),
+            tensor.float(),
+        ]
         return [other.to_dense() for other in others], members(tensor), str(torch.empty_like(tensor).layout)
 
     check(program)
@@ -100,16 +118,33 @@ def test_printing(layout):
 
 
 UNARY = {
-    "neg": torch.neg, "sin": torch.sin, "sqrt of abs": lambda x: x.abs().sqrt(), "relu": torch.relu, "sign": torch.sign,
-    "isnan": torch.isnan, "times 2": lambda x: x * 2, "sum": torch.sum, "zeros_like": torch.zeros_like,
+    "neg": torch.neg,
+    "sin": torch.sin,
+    "sqrt of abs": lambda x: x.abs().sqrt(),
+    "relu": torch.relu,
+    "sign": torch.sign,
+    "isnan": torch.isnan,
+    "times 2": lambda x: x * 2,
+    "sum": torch.sum,
+    "zeros_like": torch.zeros_like,
 }
 COO_ONLY = {
-    "sum of a dim": lambda x: torch.sparse.sum(x, 1), "softmax": lambda x: torch.sparse.softmax(x, 1),
-    "select": lambda x: x.select(0, 1), "index_select": lambda x: x.index_select(0, torch.tensor([0, 2], device=x.device)),
-    "cat": lambda x: torch.cat([x, x]), "unsqueeze": lambda x: x.unsqueeze(0), "any": torch.any, "norm": lambda x: x.norm(),
-    "power": lambda x: x**2, "over 2": lambda x: x / 2, "deepcopy": copy.deepcopy, "sparse_mask": lambda x: torch.ones(4, 6, dtype=x.dtype, device=x.device).sparse_mask(x),
-    "narrow_copy": lambda x: x.narrow_copy(0, 1, 2), "permute": lambda x: x.permute(1, 0),
-    "to_sparse_csr": lambda x: x.to_sparse_csr(), "log_softmax": lambda x: torch.sparse.log_softmax(x, 1),
+    "sum of a dim": lambda x: torch.sparse.sum(x, 1),
+    "softmax": lambda x: torch.sparse.softmax(x, 1),
+    "select": lambda x: x.select(0, 1),
+    "index_select": lambda x: x.index_select(0, torch.tensor([0, 2], device=x.device)),
+    "cat": lambda x: torch.cat([x, x]),
+    "unsqueeze": lambda x: x.unsqueeze(0),
+    "any": torch.any,
+    "norm": lambda x: x.norm(),
+    "power": lambda x: x**2,
+    "over 2": lambda x: x / 2,
+    "deepcopy": copy.deepcopy,
+    "sparse_mask": lambda x: torch.ones(4, 6, dtype=x.dtype, device=x.device).sparse_mask(x),
+    "narrow_copy": lambda x: x.narrow_copy(0, 1, 2),
+    "permute": lambda x: x.permute(1, 0),
+    "to_sparse_csr": lambda x: x.to_sparse_csr(),
+    "log_softmax": lambda x: torch.sparse.log_softmax(x, 1),
 }
 
 
@@ -134,11 +169,24 @@ def test_products(layout):
         matrix, other = sparse(layout, device=device), sparse(layout, (6, 5), 1, device)
         dense, vector = seeded((6, 3), 2, torch.float64, device), seeded((6,), 3, torch.float64, device)
         base = seeded((4, 3), 4, torch.float64, device)
-        return [dense_of(r) for r in (
-            matrix @ dense, torch.mv(matrix, vector), torch.addmm(base, matrix, dense, beta=0.5, alpha=2), matrix @ other,
-            torch.sparse.mm(matrix, dense), matrix + matrix, matrix * matrix, base[:, :1] + (matrix @ dense),
-            torch.sparse.sampled_addmm(sparse(torch.sparse_csr, (4, 4), 5, device), seeded((4, 2), 6, torch.float64, device),
-                                       seeded((2, 4), 7, torch.float64, device)))]
+        return [
+            dense_of(r)
+            for r in (
+                matrix @ dense,
+                torch.mv(matrix, vector),
+                torch.addmm(base, matrix, dense, beta=0.5, alpha=2),
+                matrix @ other,
+                torch.sparse.mm(matrix, dense),
+                matrix + matrix,
+                matrix * matrix,
+                base[:, :1] + (matrix @ dense),
+                torch.sparse.sampled_addmm(
+                    sparse(torch.sparse_csr, (4, 4), 5, device),
+                    seeded((4, 2), 6, torch.float64, device),
+                    seeded((2, 4), 7, torch.float64, device),
+                ),
+            )
+        ]
 
     check(program, strides=False)
 
@@ -146,8 +194,12 @@ def test_products(layout):
 def test_dense_with_sparse():
     def program(device):
         matrix, dense = sparse(torch.sparse_coo, device=device), seeded((4, 6), 1, torch.float64, device)
-        return dense + matrix, (dense * matrix).to_dense(), dense.clone().add_(matrix, alpha=2), torch.sparse.addmm(
-            dense, matrix, seeded((6, 6), 2, torch.float64, device))
+        return (
+            dense + matrix,
+            (dense * matrix).to_dense(),
+            dense.clone().add_(matrix, alpha=2),
+            torch.sparse.addmm(dense, matrix, seeded((6, 6), 2, torch.float64, device)),
+        )
 
     check(program, strides=False)
 
@@ -165,7 +217,11 @@ def test_in_place():
         kept = compressed.clone()
         compressed.values().mul_(3)
         zeroed = matrix.clone().zero_()
-        return [t.to_dense() for t in (matrix, peer, copied, resized, compressed, kept, zeroed)], matrix._nnz(), zeroed._nnz()
+        return (
+            [t.to_dense() for t in (matrix, peer, copied, resized, compressed, kept, zeroed)],
+            matrix._nnz(),
+            zeroed._nnz(),
+        )
 
     check(program, strides=False)
 
@@ -216,16 +272,22 @@ def test_graph_convolution_trains():
     check(program)
 
 
-@pytest.mark.parametrize("case", [
-    lambda d: torch.sparse_coo_tensor([[0, 5]], [1.0, 2.0], (3,), device=d, check_invariants=True),
-    lambda d: torch.sparse_csr_tensor([0, 2, 1], [0, 1], [1.0, 2.0], (2, 2), device=d, check_invariants=True),
-    lambda d: sparse(torch.sparse_coo, device=d) @ torch.ones(5, 2, dtype=torch.float64, device=d),
-    lambda d: sparse(torch.sparse_coo, device=d).indices() if not sparse(torch.sparse_coo, device=d).is_coalesced()
-    else torch.sparse_coo_tensor([[0, 0]], [1.0, 2.0], (3,), device=d).indices(),
-    lambda d: torch.sparse_coo_tensor([[0, 1]], [1.0], (3,), device=d),
-    lambda d: torch.ones(2, device=d).coalesce(),
-    lambda d: sparse(torch.sparse_csr, device=d).storage(),
-])
+@pytest.mark.parametrize(
+    "case",
+    [
+        lambda d: torch.sparse_coo_tensor([[0, 5]], [1.0, 2.0], (3,), device=d, check_invariants=True),
+        lambda d: torch.sparse_csr_tensor([0, 2, 1], [0, 1], [1.0, 2.0], (2, 2), device=d, check_invariants=True),
+        lambda d: sparse(torch.sparse_coo, device=d) @ torch.ones(5, 2, dtype=torch.float64, device=d),
+        lambda d: (
+            sparse(torch.sparse_coo, device=d).indices()
+            if not sparse(torch.sparse_coo, device=d).is_coalesced()
+            else torch.sparse_coo_tensor([[0, 0]], [1.0, 2.0], (3,), device=d).indices()
+        ),
+        lambda d: torch.sparse_coo_tensor([[0, 1]], [1.0], (3,), device=d),
+        lambda d: torch.ones(2, device=d).coalesce(),
+        lambda d: sparse(torch.sparse_csr, device=d).storage(),
+    ],
+)
 def test_sparse_errors(case):
     check_error(case)
 
@@ -234,7 +296,10 @@ def test_sparse_errors(case):
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr], ids=str)
 def test_what_the_cpu_refuses(layout, name):
     ops = {
-        "equal": lambda x: torch.equal(x, x), "view": lambda x: x.view(6, 4), "sort": lambda x: x.sort(), "cumsum": lambda x: x.cumsum(0),
+        "equal": lambda x: torch.equal(x, x),
+        "view": lambda x: x.view(6, 4),
+        "sort": lambda x: x.sort(),
+        "cumsum": lambda x: x.cumsum(0),
         "conv": lambda x: nn.functional.conv1d(x[None], torch.ones(1, 4, 1, dtype=x.dtype, device=x.device)),
         "masked_fill": lambda x: x.masked_fill(x.to_dense() > 0, 1.0),
     }
@@ -242,6 +307,7 @@ def test_what_the_cpu_refuses(layout, name):
 
 
 # ---- Quantized ----
+
 
 def quantized(device: str, dtype=torch.quint8, per_channel: bool = False) -> torch.Tensor:
     real = seeded((4, 6), device=device)
@@ -258,7 +324,13 @@ def test_quantized_values(dtype, per_channel):
         tensor = quantized(device, dtype, per_channel)
         assert tensor.is_quantized and tensor.device.type == device and tensor.dtype == dtype
         kept = tensor.clone()
-        return tensor.int_repr(), tensor.dequantize(), kept.dequantize(), str(tensor.qscheme()), tensor[1:3, ::2].int_repr()
+        return (
+            tensor.int_repr(),
+            tensor.dequantize(),
+            kept.dequantize(),
+            str(tensor.qscheme()),
+            tensor[1:3, ::2].int_repr(),
+        )
 
     check(program)
 
@@ -266,10 +338,25 @@ def test_quantized_values(dtype, per_channel):
 def test_quantized_ops():
     def program(device):
         tensor = quantized(device)
-        found = [torch.relu(tensor), tensor.view(6, 4), tensor.t(), nn.functional.max_pool2d(tensor.view(1, 1, 4, 6), 2),
-                 torch.cat([tensor, tensor]), tensor.contiguous(), copy.deepcopy(tensor), tensor.flatten(), tensor.clamp(-1, 1),
-                 torch.empty_like(tensor).copy_(tensor), tensor.reshape(2, 12)]
-        return [t.dequantize() for t in found], tensor.q_scale(), tensor.q_zero_point(), torch.equal(tensor, tensor.clone())
+        found = [
+            torch.relu(tensor),
+            tensor.view(6, 4),
+            tensor.t(),
+            nn.functional.max_pool2d(tensor.view(1, 1, 4, 6), 2),
+            torch.cat([tensor, tensor]),
+            tensor.contiguous(),
+            copy.deepcopy(tensor),
+            tensor.flatten(),
+            tensor.clamp(-1, 1),
+            torch.empty_like(tensor).copy_(tensor),
+            tensor.reshape(2, 12),
+        ]
+        return (
+            [t.dequantize() for t in found],
+            tensor.q_scale(),
+            tensor.q_zero_point(),
+            torch.equal(tensor, tensor.clone()),
+        )
 
     check(program, strides=False)
 
@@ -280,7 +367,9 @@ def test_quantized_between_devices(per_channel):
     flex = cpu.to("flex")
     assert flex.device.type == "flex" and flex.is_quantized
     back = flex.cpu()
-    assert back.device.type == "cpu" and torch.equal(back.int_repr(), cpu.int_repr()) and back.qscheme() == cpu.qscheme()
+    assert (
+        back.device.type == "cpu" and torch.equal(back.int_repr(), cpu.int_repr()) and back.qscheme() == cpu.qscheme()
+    )
     assert torch.equal(quantized("flex", torch.qint8, per_channel).int_repr().cpu(), cpu.int_repr())
     assert printed(flex) == printed(cpu)
 
@@ -289,8 +378,9 @@ def test_fake_quantize():
     def program(device):
         x = leaf((4, 6), device=device)
         output = torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 255)
-        channel = torch.fake_quantize_per_channel_affine(x, torch.rand(4, device=device) * 0 + 0.1,
-                                                         torch.zeros(4, dtype=torch.int32, device=device), 0, 0, 127)
+        channel = torch.fake_quantize_per_channel_affine(
+            x, torch.rand(4, device=device) * 0 + 0.1, torch.zeros(4, dtype=torch.int32, device=device), 0, 0, 127
+        )
         (output + channel).sum().backward()
         return output, channel, x.grad
 
@@ -305,22 +395,31 @@ def test_observed_range():
     check(program)
 
 
-@pytest.mark.parametrize("case", [
-    lambda d: quantized(d) + quantized(d), lambda d: quantized(d).sin(), lambda d: torch.quantize_per_tensor(
-        torch.ones(2, dtype=torch.int32, device=d), 0.1, 0, torch.quint8),
-    lambda d: quantized(d).q_per_channel_scales(), lambda d: torch.ones(2, device=d).q_scale(),
-])
+@pytest.mark.parametrize(
+    "case",
+    [
+        lambda d: quantized(d) + quantized(d),
+        lambda d: quantized(d).sin(),
+        lambda d: torch.quantize_per_tensor(torch.ones(2, dtype=torch.int32, device=d), 0.1, 0, torch.quint8),
+        lambda d: quantized(d).q_per_channel_scales(),
+        lambda d: torch.ones(2, device=d).q_scale(),
+    ],
+)
 def test_quantized_errors(case):
     check_error(case, same_text=False)
 
 
 # ---- Nested ----
 
-nested_warning = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning")
+nested_warning = pytest.mark.filterwarnings(
+    "ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning"
+)
 
 
 def nested(device: str, seed: int = 0) -> torch.Tensor:
-    return torch.nested.nested_tensor([seeded((n, 8), seed + n, torch.float64, device) for n in (2, 5, 3)], device=device)
+    return torch.nested.nested_tensor(
+        [seeded((n, 8), seed + n, torch.float64, device) for n in (2, 5, 3)], device=device
+    )
 
 
 def parts_of(result: torch.Tensor) -> list[torch.Tensor]:
@@ -333,11 +432,27 @@ def test_nested():
         tensor = nested(device)
         peer = tensor.clone()
         assert tensor.is_nested and tensor.device.type == device and tensor.layout == torch.strided
-        found = [tensor + tensor, tensor * 2, tensor @ tensor.transpose(1, 2), torch.relu(tensor), tensor.softmax(-1), tensor.transpose(1, 2),
-                 made(lambda: nn.LayerNorm(8), device).double()(tensor), tensor.transpose(1, 2).contiguous(), tensor.detach(), tensor.float(),
-                 torch.nested.nested_tensor([seeded((2, 3), device=device)])]
+        found = [
+            tensor + tensor,
+            tensor * 2,
+            tensor @ tensor.transpose(1, 2),
+            torch.relu(tensor),
+            tensor.softmax(-1),
+            tensor.transpose(1, 2),
+            made(lambda: nn.LayerNorm(8), device).double()(tensor),
+            tensor.transpose(1, 2).contiguous(),
+            tensor.detach(),
+            tensor.float(),
+            torch.nested.nested_tensor([seeded((2, 3), device=device)]),
+        ]
         peer.mul_(3)
-        return ([parts_of(t) for t in (*found, peer)], tensor.to_padded_tensor(-1.0), tensor.size(0), tensor.size(2), tensor.numel())
+        return (
+            [parts_of(t) for t in (*found, peer)],
+            tensor.to_padded_tensor(-1.0),
+            tensor.size(0),
+            tensor.size(2),
+            tensor.numel(),
+        )
 
     check(program, strides=False)
 
@@ -367,10 +482,16 @@ def test_nested_backward():
 
 
 @nested_warning
-@pytest.mark.parametrize("case", [
-    lambda t: t + torch.ones(3, 2, dtype=t.dtype, device=t.device), lambda t: t.view(3, -1), lambda t: t.size(1),
-    lambda t: t.sort(), lambda t: t[:, 0, 0, 0],
-])
+@pytest.mark.parametrize(
+    "case",
+    [
+        lambda t: t + torch.ones(3, 2, dtype=t.dtype, device=t.device),
+        lambda t: t.view(3, -1),
+        lambda t: t.size(1),
+        lambda t: t.sort(),
+        lambda t: t[:, 0, 0, 0],
+    ],
+)
 def test_nested_errors(case):
     check_error(lambda device: case(nested(device)), same_text=False)
 
@@ -388,8 +509,17 @@ def test_jagged():
         output = layer(tensor)
         total = output.sum() + (tensor * 2).sin().values().sum()
         total.backward()
-        return (output.values(), output.offsets(), tensor.grad.values(), gradients(layer), list(output.detach().unbind()),
-                output.to_padded_tensor(0.0), tensor.sum(-1).values(), tensor.mean(1), tensor.softmax(-1).values())
+        return (
+            output.values(),
+            output.offsets(),
+            tensor.grad.values(),
+            gradients(layer),
+            list(output.detach().unbind()),
+            output.to_padded_tensor(0.0),
+            tensor.sum(-1).values(),
+            tensor.mean(1),
+            tensor.softmax(-1).values(),
+        )
 
     check(program, strides=False)
 
@@ -398,10 +528,18 @@ def test_jagged_from_parts_and_moves():
     def program(device):
         values, offsets = seeded((10, 4), device=device), torch.tensor([0, 2, 7, 10], device=device)
         tensor = torch.nested.nested_tensor_from_jagged(values, offsets)
-        narrowed = torch.nested.narrow(seeded((3, 6, 4), device=device), 1, torch.tensor([0, 1, 2], device=device),
-                                       torch.tensor([3, 2, 4], device=device), layout=torch.jagged)
-        return tensor.values(), narrowed.contiguous().values(), torch.nested.masked_select(
-            seeded((3, 4), device=device), seeded((3, 4), 1, device=device) > 0).values()
+        narrowed = torch.nested.narrow(
+            seeded((3, 6, 4), device=device),
+            1,
+            torch.tensor([0, 1, 2], device=device),
+            torch.tensor([3, 2, 4], device=device),
+            layout=torch.jagged,
+        )
+        return (
+            tensor.values(),
+            narrowed.contiguous().values(),
+            torch.nested.masked_select(seeded((3, 4), device=device), seeded((3, 4), 1, device=device) > 0).values(),
+        )
 
     check(program)
     cpu = jagged("cpu")

@@ -1,4 +1,4 @@
-"""Training loops: every optimizer, schedulers, clipping, scaling, averaging and reparametrized weights equal the CPU's."""
+"""Training loops: every optimizer, schedulers, clipping, scaling, averaging, reparametrized weights equal the CPU's."""
 
 from __future__ import annotations
 
@@ -58,11 +58,16 @@ def train(model: nn.Module, images, labels, optimizer, steps: int = 3) -> list[t
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict:
-    return {f"{i}.{key}": value for i, entry in optimizer.state_dict()["state"].items() for key, value in entry.items()
-            if isinstance(value, torch.Tensor) and value.dim() > 0}
+    return {
+        f"{i}.{key}": value
+        for i, entry in optimizer.state_dict()["state"].items()
+        for key, value in entry.items()
+        if isinstance(value, torch.Tensor) and value.dim() > 0
+    }
 
 
 # ---- A convolutional net ----
+
 
 def test_unet_float32():
     def program(device):
@@ -85,8 +90,11 @@ def test_unet_channels_last():
     check(program, **DOUBLE_CLOSE)
 
 
-@pytest.mark.parametrize("name, chosen", [(n, c) for n in OPTIMIZERS for c in implementations(n)],
-                         ids=lambda x: x if isinstance(x, str) else "-".join(x) + "-".join(map(str, x.values())) or "default")
+@pytest.mark.parametrize(
+    "name, chosen",
+    [(n, c) for n in OPTIMIZERS for c in implementations(n)],
+    ids=lambda x: x if isinstance(x, str) else "-".join(x) + "-".join(map(str, x.values())) or "default",
+)
 def test_optimizer(name, chosen):
     def program(device):
         model, images, labels = unet(device)
@@ -132,7 +140,9 @@ def test_derivative_of_a_step(name):
 def test_learning_rate_in_a_tensor():
     def program(device):
         model, images, labels = unet(device)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(1e-2, device=device), foreach=False, fused=True)
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=torch.tensor(1e-2, device=device), foreach=False, fused=True
+        )
         return train(model, images, labels, optimizer), state(model)
 
     check(program, **DOUBLE_CLOSE)
@@ -226,6 +236,7 @@ def test_embedding_max_norm():
 
 # ---- Optimizers through moves and checkpoints ----
 
+
 @pytest.mark.parametrize("name", ["SGD", "AdamW"])
 def test_optimizer_of_before_the_move(name):
     def program(device):
@@ -241,6 +252,7 @@ def test_optimizer_of_before_the_move(name):
 
 def test_checkpoint_between_devices(tmp_path):
     """Two steps on one device and two on the other, through a file, equal four on the CPU."""
+
     def program(first, second):
         model, images, labels = unet(first)
         optimizer = torch.optim.AdamW(model.parameters(), **OPTIMIZERS["AdamW"])
@@ -320,7 +332,10 @@ def test_chained_schedulers():
         weight = nn.Parameter(seeded((4, 3), device=device))
         optimizer = torch.optim.SGD([weight], lr=0.1)
         scheduler = lr_scheduler.SequentialLR(
-            optimizer, [lr_scheduler.LinearLR(optimizer, total_iters=2), lr_scheduler.ExponentialLR(optimizer, 0.5)], [2])
+            optimizer,
+            [lr_scheduler.LinearLR(optimizer, total_iters=2), lr_scheduler.ExponentialLR(optimizer, 0.5)],
+            [2],
+        )
         for _ in range(4):
             weight.grad = torch.ones_like(weight)
             optimizer.step()
@@ -331,6 +346,7 @@ def test_chained_schedulers():
 
 
 # ---- Gradients between backward and step ----
+
 
 @pytest.mark.parametrize("foreach", [None, False, True])
 @pytest.mark.parametrize("norm", [2.0, 1.0, float("inf")])
@@ -403,6 +419,7 @@ def test_accumulated_gradients():
 
 # ---- Averages of weights ----
 
+
 @pytest.mark.parametrize("average", ["swa", "ema"])
 def test_averaged_model(average):
     def program(device):
@@ -422,6 +439,7 @@ def test_averaged_model(average):
 
 
 # ---- Weights made of other weights ----
+
 
 class Symmetric(nn.Module):
     def forward(self, weight):
@@ -494,10 +512,16 @@ def test_random_pruning_keeps_the_amount():
 
 # ---- Dropout ----
 
-@pytest.mark.parametrize("layer, shape, whole", [
-    (nn.Dropout, (200, 100), False), (nn.AlphaDropout, (200, 100), False), (nn.Dropout2d, (50, 40, 3, 3), True),
-    (nn.FeatureAlphaDropout, (50, 40, 3, 3), True),
-])
+
+@pytest.mark.parametrize(
+    "layer, shape, whole",
+    [
+        (nn.Dropout, (200, 100), False),
+        (nn.AlphaDropout, (200, 100), False),
+        (nn.Dropout2d, (50, 40, 3, 3), True),
+        (nn.FeatureAlphaDropout, (50, 40, 3, 3), True),
+    ],
+)
 def test_dropout(layer, shape, whole):
     module = layer(0.3)
     torch.manual_seed(5)

@@ -9,8 +9,12 @@ from torch import nn
 class DoubleConv(nn.Sequential):
     def __init__(self, inputs: int, outputs: int):
         super().__init__(
-            nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True),
-            nn.Conv2d(outputs, outputs, 3, padding=1), nn.GroupNorm(2, outputs), nn.SiLU(),
+            nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(outputs, outputs, 3, padding=1),
+            nn.GroupNorm(2, outputs),
+            nn.SiLU(),
         )
 
 
