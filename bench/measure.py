@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from . import memory
 from .case import Case
@@ -89,29 +89,33 @@ def _loop(case: Case, variant: str, device: str) -> Loop:
 
 
 def _check(case: Case, variant: str, device: str) -> None:
-    """Raises if the results differ, or if nothing of the case is on the device."""
-    results = []
-    for where in ("cpu", device):
-        if variant == "out":
-            loop = _loop(case, variant, where)
-            loop()
-            results.append(loop.inputs["out"])
-        else:
-            loop = Loop(case.check or case.statement_on(where), case.build(where))
-            results.append(loop())
-    leaves = [leaf for leaf in tree_leaves((loop.inputs, results[1])) if isinstance(leaf, torch.Tensor)]
-    if not any(leaf.device.type == device for leaf in leaves):
+    """Raises if a result is not stock's fresh one, or if nothing of the case is on the device."""
+    if variant == "fresh":
+        expected, actual = (
+            Loop(case.check or case.statement_on(where), case.build(where)) for where in ("cpu", device)
+        )
+        _compare(case, actual(), expected())
+    else:
+        expected = Loop(case.statement_on("cpu"), case.build("cpu"))()
+        for where in ("cpu", device):
+            actual = _loop(case, variant, where)
+            actual()
+            _compare(case, actual.inputs["out"], expected)
+    if not any(leaf.device.type == device for leaf in _tensors((actual.inputs, actual()))):
         raise ValueError(f"no tensor of the case is on {device}")
-    expected, actual = (tree_map(_on_host, result) for result in results)
+
+
+def _compare(case: Case, actual: Any, expected: Any) -> None:
     rtol, atol = case.tolerance or (None, None)
+    actual, expected = (tree_map_only(torch.Tensor, lambda t: t.detach().cpu(), tree) for tree in (actual, expected))
     torch.testing.assert_close(
         actual, expected, rtol=rtol, atol=atol, equal_nan=True, check_stride=True,
         msg=lambda text: f"wrong result: {text}",
     )  # fmt: skip
 
 
-def _on_host(leaf: Any) -> Any:
-    return leaf.detach().cpu() if isinstance(leaf, torch.Tensor) else leaf
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def _take(row: Row, stock: Loop, device: Loop, settings: Settings) -> None:
