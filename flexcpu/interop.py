@@ -35,11 +35,15 @@ def asarray(t: torch.Tensor) -> numpy.ndarray:
 
 
 def from_cpu(t: torch.Tensor, copy: bool = True) -> torch.Tensor:
-    """The flex tensor of a CPU tensor.
+    """The flex tensor of a CPU tensor: its shape, dtype and values. A copy, as by `t.to("flex", copy=True)`.
 
-    With `copy=False` it is on the same bytes: shared until the first write where the CPU tensor came from a flex tensor
-    (`.cpu()`), else aliased for good, and both see each other's writes. Raises ValueError when `t` is not on the CPU,
-    or is to be shared and requires grad.
+    With `copy=False` it is on the bytes of `t`, with its strides, and one of two things holds:
+
+    - Ordinarily it is an alias, for good: both see each other's writes, until either is resized.
+    - Where `t` came from a flex tensor (`.cpu()`), and nobody has written to it or taken its address since, the two
+      share copy-on-write, as clones do: the first write to either copies, and the other does not see it.
+
+    Raises ValueError when `t` is not on the CPU, or, with `copy=False`, requires grad or is no plain strided tensor.
     """
     _check_tensor(t)
     if t.device.type != "cpu":
@@ -48,13 +52,18 @@ def from_cpu(t: torch.Tensor, copy: bool = True) -> torch.Tensor:
         return t.to("flex", copy=True)
     if t.requires_grad:
         raise ValueError("a tensor that requires grad cannot be shared with another device; pass t.detach()")
+    if t.layout != torch.strided or t.is_nested or t.is_quantized or t._is_zerotensor():
+        raise ValueError("only a plain strided tensor has bytes that can be shared; pass copy=True")
     from . import _C
 
     return _C.adopt_from_cpu(t)
 
 
 def shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether the storages of two tensors, on flex or on the CPU, are the same bytes right now."""
+    """Whether the storages of two tensors, on flex or on the CPU, are the same bytes right now. A write to either may
+    end that."""
+    _check_tensor(a)
+    _check_tensor(b)
     from . import _C
 
     return _C.shares_memory(a, b)

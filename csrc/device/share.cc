@@ -49,7 +49,7 @@ at::Tensor adopt_from_cpu(const at::Tensor& tensor) {
 bool shares_memory(const at::Tensor& a, const at::Tensor& b) {
   if (!a.has_storage() || !b.has_storage() || a.storage().nbytes() == 0 || b.storage().nbytes() == 0) return false;
   const Access x = read(storage_of(a)), y = read(storage_of(b));
-  return x.pin.buffer() && y.pin.buffer() ? x.pin.buffer() == y.pin.buffer() : x.data == y.data;
+  return x.pin.buffer() && y.pin.buffer() ? x.pin.buffer() == y.pin.buffer() : x.data && x.data == y.data;
 }
 
 }  // namespace flexcpu::device

@@ -16,8 +16,8 @@ bool copy_by_sharing(const at::Tensor& dst, const at::Tensor& src);
 // A CPU tensor over the bytes of a flex tensor, for good: both see each other's writes. The bytes escape.
 at::Tensor alias_on_cpu(const at::Tensor& tensor);
 
-// A flex tensor over the bytes of a CPU tensor: shared copy-on-write when the CPU tensor's bytes are a tracked buffer,
-// else aliased for good (both see each other's writes).
+// A flex tensor over the bytes of a plain strided CPU tensor: shared copy-on-write when they are a tracked buffer, else
+// aliased for good (both see each other's writes).
 at::Tensor adopt_from_cpu(const at::Tensor& tensor);
 
 // Whether two tensors' storages are on the same buffer right now.

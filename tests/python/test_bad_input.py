@@ -137,6 +137,23 @@ def test_truncated_and_closed_files_lose_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.ones(2, requires_grad=True),
+        lambda: torch.eye(2).to_sparse(),
+        lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8),
+        lambda: torch._efficientzerotensor((3,)),
+        lambda: torch.ones(2, device="meta"),
+        lambda: torch.ones(2, device="flex"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+def test_tensors_whose_bytes_cannot_be_shared(make):
+    with pytest.raises(ValueError, match="CPU tensor|requires grad|plain strided tensor"):
+        flexcpu.from_cpu(make(), copy=False)
+
+
+@pytest.mark.parametrize(
     "call",
     [
         lambda: flexcpu.asarray(3),

@@ -198,6 +198,29 @@ def test_writes_through_a_pointer_taken_before_are_seen_by_the_tensor_alone():
     assert (array == 3).all()
 
 
+def test_const_pointers_are_good_while_a_private_clone_is_held():
+    tensor = make()
+    held = tensor.clone()
+    address = held.const_data_ptr()
+    assert address == tensor.const_data_ptr()
+    tensor.add_(1)
+    del tensor
+    make().zero_()
+    assert (ctypes.c_float * 1000).from_address(address)[:3] == [0, 1, 2]
+
+
+def test_what_moves_a_storage():
+    tensor, source = make(), make()
+    for move in (lambda t: t.copy_(source), lambda t: t.add_(1), lambda t: t.resize_(2000)):
+        before = tensor.const_data_ptr()
+        move(tensor)
+        assert tensor.const_data_ptr() != before
+    address = tensor.data_ptr()
+    for stay in (lambda t: t.copy_(make(2000)), lambda t: t.clone(), lambda t: t.add_(1)):
+        stay(tensor)
+        assert tensor.const_data_ptr() == tensor.data_ptr() == address
+
+
 def test_const_access_does_not_escape():
     tensor = make()
     peer = tensor.clone()
@@ -217,6 +240,24 @@ def test_from_cpu_without_a_copy():
     assert peer[2].item() == 2
     cpu.resize_(100_000).zero_()  # moves the CPU side; the flex side keeps its bytes
     assert flex[0].item() == 100
+
+
+def test_from_cpu_of_a_cpu_copy_shares_until_somebody_writes():
+    tensor = make()
+    cpu = tensor.cpu()
+    flex = from_cpu(cpu, copy=False)
+    assert shares_memory(tensor, flex) and shares_memory(cpu, flex)
+    cpu[0] = 100
+    flex[1] = 200
+    assert flex[:2].tolist() == [0, 200] and cpu[:2].tolist() == [100, 1] and tensor[:2].tolist() == [0, 1]
+    alias = from_cpu(cpu, copy=False)  # of bytes that a CPU kernel has a pointer to
+    cpu[2] = 300
+    alias[3] = 400
+    assert alias[2] == 300 and cpu[3] == 400 and tensor[2:4].tolist() == [2, 3]
+
+
+def test_tensors_without_bytes_share_none():
+    assert not shares_memory(torch.ones(3, device="meta"), torch.ones(3, device="meta"))
 
 
 def test_a_cpu_copy_goes_back_without_a_copy():
