@@ -40,7 +40,7 @@ def load() -> None:
         _check_torch()
         core = _import_core()
         if not core.cpu_has_baseline():
-            raise ImportError("flexcpu needs a processor with SSE4.2. Use device=\"cpu\" on this machine.")
+            raise ImportError('flexcpu needs a processor with SSE4.2. Use device="cpu" on this machine.')
         mode = _choice("FLEXCPU_FALLBACK", FALLBACK_MODES)
         core.cap_target(_choice("FLEXCPU_SIMD", SIMD_TARGETS))
         _register(core)

@@ -15,16 +15,18 @@ def fallback_report() -> dict[str, int]:
 
 
 def reset_fallback_report() -> None:
+    """Counts from zero again."""
     _C.reset_fallback_counts()
 
 
 def fallback_mode() -> str:
-    """"silent" (the default), "warn" (once per op) or "error" (NotImplementedError)."""
+    """What an op without a native kernel does: "silent" runs it, "warn" also warns, once per op, and "error" raises
+    NotImplementedError."""
     return _C.fallback_mode().name
 
 
 def set_fallback_mode(mode: str) -> None:
-    """Sets the mode for the process, as FLEXCPU_FALLBACK does for its start."""
+    """Sets the mode for the process, as FLEXCPU_FALLBACK does for its start. Raises ValueError for another."""
     permitted = _C.FallbackMode.__members__
     if mode not in permitted:
         raise ValueError(f'the fallback mode must be one of {", ".join(permitted)}, not "{mode}"')

@@ -50,6 +50,7 @@ def memory_reserved(device: Device = None) -> int:
 
 
 def max_memory_reserved(device: Device = None) -> int:
+    """The most bytes that the allocator held since the start or reset_peak_memory_stats()."""
     return memory_stats(device)["reserved_bytes.all.peak"]
 
 
@@ -68,6 +69,7 @@ def empty_cache() -> None:
 
 
 def reset_peak_memory_stats(device: Device = None) -> None:
+    """Makes what is in use now the peak."""
     checked_index(device)
     _C.reset_peak_memory_stats()
 
@@ -89,7 +91,7 @@ _SUMMARY = (
 
 
 def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
-    """A printable table of the statistics. `abbreviated` leaves out the counters below it."""
+    """A printable table of the statistics. `abbreviated` leaves out the counters below the table."""
     stats = memory_stats(device)
     rule = "-" * 79
     lines = [

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from .. import _C
+from .._load import SIMD_TARGETS
 from .selection import Device, checked_index
 
 
@@ -42,6 +43,7 @@ def get_device_name(device: Device = None) -> str:
 
 
 def get_device_properties(device: Device = None) -> DeviceProperties:
+    """The processor's name, memory, number and instruction set."""
     return DeviceProperties(
         name=get_device_name(device),
         total_memory=_C.memory_info()[1],
@@ -63,7 +65,7 @@ def get_device_capability(device: Device = None) -> dict[str, object]:
 
 def get_arch_list() -> list[str]:
     """The instruction sets that kernels are compiled for, the most general first."""
-    return ["baseline", "avx2", "avx3"]
+    return list(SIMD_TARGETS)
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:

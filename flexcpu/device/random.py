@@ -41,14 +41,17 @@ def get_rng_state(device: Device = "flex") -> torch.Tensor:
 
 
 def set_rng_state(new_state: torch.Tensor, device: Device = "flex") -> None:
+    """Puts the device's generator into a state that get_rng_state() gave. Raises RuntimeError for one of another size."""
     checked_index(device)
     _C.default_generator().set_state(new_state.clone(memory_format=torch.contiguous_format))
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
+    """The states of all devices' generators, which is the one."""
     return [get_rng_state()]
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
+    """The reverse of get_rng_state_all()."""
     for index, state in enumerate(new_states):
         set_rng_state(state, index)

@@ -10,7 +10,11 @@ Device = torch.device | str | int | None
 
 
 def checked_index(device: Device = None) -> int:
-    """The index of a device, given as torch's device functions take it. Raises where it is not flex:0."""
+    """The index of a device, given as torch's device functions take it; None and negative indices mean the current one.
+
+    Raises ValueError for a device of another type, RuntimeError for an index other than 0, TypeError for what is no
+    device.
+    """
     if device is None:
         return 0
     if isinstance(device, str):

@@ -41,6 +41,7 @@ class Event(torch.Event, metaclass=_EventType):
 
 
 def current_stream(device: Device = None) -> Stream:
+    """The device's one stream."""
     index = checked_index(device)
     return Stream(stream_id=0, device_index=index, device_type=torch._C._autograd.DeviceType.PrivateUse1.value)
 
@@ -69,4 +70,5 @@ class StreamContext:
 
 
 def stream(stream: Stream | None) -> StreamContext:
+    """StreamContext, by torch.cuda's name."""
     return StreamContext(stream)
