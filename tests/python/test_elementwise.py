@@ -262,27 +262,32 @@ def test_out(op):
     assert_same(into(lambda d: torch.empty(6, 50, device=d, requires_grad=True)), native=False)  # an error
 
 
+def changing(t, change):
+    """The program that makes the change to `t` on a device."""
+
+    def run(d):
+        x = put(t, d)
+        change(x)
+        return x
+
+    return run
+
+
 def test_out_may_be_an_input():
     t = numbers(torch.float32, 8, 60)
-    for make in [
+    for change in [
         lambda x: torch.add(x, x, out=x),
         lambda x: torch.add(x[:4], x[4:], out=x[:4]),
         lambda x: torch.add(x[:4], x[4:], out=x[4:]),
         lambda x: torch.add(x[2], x[3], out=x[5]),
         lambda x: torch.mul(x.view(60, 8), x.view(60, 8), out=x.view(60, 8)),
     ]:
-
-        def run(d):
-            x = put(t, d)
-            make(x)
-            return x
-
-        assert_same(run, native=True)
+        assert_same(changing(t, change), native=True)
 
 
 def test_overlap_errors():
     t = numbers(torch.float32, 10, 10)
-    for make in [
+    for change in [
         lambda x: x[1:].add_(x[:-1]),
         lambda x: x.add_(x.t()),
         lambda x: x[0].expand(10, 10).add_(1),
@@ -290,13 +295,7 @@ def test_overlap_errors():
         lambda x: x.as_strided((5, 5), (1, 1)).mul_(2),
         lambda x: torch.add(x, x, out=x[0].expand(10, 10)),
     ]:
-
-        def run(d):
-            x = put(t, d)
-            make(x)
-            return x
-
-        assert_same(run, native=False)
+        assert_same(changing(t, change), native=False)
 
 
 def test_errors():
