@@ -12,5 +12,6 @@ its own (a fork of a worker that has imported torch and computed nothing):
    put off the processor are taken again; rows with a wide spread, or too near their mark to tell, get more pairs.
 4. Another two processes, one a device, give the peak of resident memory.
 
-A mark is met when the lower end of the spread meets it. Rows below 1 are counted and listed, whatever their mark.
+A mark is met when the lower end of the spread meets it; fewer than six pairs say nothing of marks. Rows below 1 are
+counted and listed, whatever their mark.
 """

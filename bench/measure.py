@@ -28,7 +28,6 @@ class Row:
     stock: dict[str, float] | None = None  # min, median, calls, faults
     device: dict[str, float] | None = None
     ratio: Spread | None = None
-    pairs: int = 0
     disturbed: int = 0  # pairs during which the process was off the processor
     mark: float | None = None
     verdict: str = ""
@@ -138,7 +137,6 @@ def _take(row: Row, stock: Loop, device: Loop, settings: Settings) -> None:
         if wanted >= settings.most_pairs or not (row.ratio.wide or row.verdict == "unclear"):
             break
         wanted = min(wanted + settings.pairs, settings.most_pairs)
-    row.pairs = len(collected)
     row.stock, row.device = (_summary(windows) for windows in zip(*collected, strict=True))
 
 

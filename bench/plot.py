@@ -19,7 +19,7 @@ def plot(results: Results, path: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(10, 1.5 + 0.22 * len(rows)), layout="constrained")
     for position, row in enumerate(rows):
         found = row.ratio
-        color = "#b30000" if found.high < 1 else "#888888" if found.low < 1 else "#2171b5"
+        color = "#b30000" if found.below_one else "#888888" if found.low < 1 or not found.sure else "#2171b5"
         axes.plot((found.low, found.high), (position, position), color=color, linewidth=4, solid_capstyle="butt")
         axes.plot(found.median, position, "o", color=color, markersize=4)
         if row.mark is not None:

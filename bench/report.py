@@ -31,7 +31,7 @@ def print_summary(results: Results, console: Console) -> None:
         counted = ", ".join(f"{marks[name]} {name}" for name in _STYLES)
         _list(console, f"Marks: {counted}", [_missed(row) for row in results.rows if _missed(row)])
     losses = sorted(results.losses, key=lambda row: row.ratio.median)
-    sure = sum(row.ratio.high < 1 for row in losses)
+    sure = sum(row.ratio.below_one for row in losses)
     lines = [f"{row.id}: {ratio(row)}" for row in losses]
     _list(console, f"Below 1: {len(losses)} of {len(results.measured)} rows, {sure} of them beyond noise", lines)
     if results.failed:
@@ -39,7 +39,7 @@ def print_summary(results: Results, console: Console) -> None:
     wide = [row.id for row in results.measured if row.ratio.wide]
     if wide:
         _list(console, f"Spread still over {WIDE:.0%}: {len(wide)} rows", [", ".join(wide)])
-    pairs, disturbed = (sum(getattr(row, name) for row in results.rows) for name in ("pairs", "disturbed"))
+    pairs, disturbed = sum(row.ratio.samples for row in results.measured), sum(row.disturbed for row in results.rows)
     settings = results.settings
     _print(console, f"{pairs} pairs of {settings.window_ms:g} ms windows, {disturbed} disturbed by other processes")
     _print(console, machine.line(results.machine))
@@ -78,7 +78,7 @@ def _table(title: str, rows: list[Row], device: str) -> Table:
 def _cells(row: Row) -> list[str]:
     if not row.ratio:
         return ["", "", "[bold red]failed[/]"]
-    style = "red" if row.ratio.high < 1 else "yellow" if row.ratio.low < 1 else "green"
+    style = "red" if row.ratio.below_one else "yellow" if row.ratio.low < 1 else "green"
     memory = f"{_mb(row.memory['stock'])} > {_mb(row.memory['device'])}" if row.memory else ""
     mark = f"{number(row.mark)} [{_STYLES[row.verdict]}]{row.verdict}[/]" if row.verdict else ""
     if row.memory_verdict:

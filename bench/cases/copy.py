@@ -69,7 +69,8 @@ CASES += [
 
 # Casts.
 CASES += [
-    _copied(f"cast-{source}-{target}", f"a.to(torch.{target})", _matrix("L3", getattr(torch, source)), out="out.copy_(a)")
+    _copied(f"cast-{source}-{target}", f"a.to(torch.{target})", _matrix("L3", getattr(torch, source)),
+            out="out.copy_(a)")
     for source, target in (
         ("float32", "bfloat16"), ("float32", "float16"), ("bfloat16", "float32"), ("float16", "float32"),
         ("float32", "float64"), ("float64", "float32"), ("float32", "int64"), ("int64", "float32"),
@@ -80,17 +81,20 @@ CASES += [_copied("cast-transposed", "a.t().to(torch.bfloat16, memory_format=tor
                   out="out.copy_(a.t())")]  # fmt: skip
 
 # Joins.
+_ROWS, _COLUMNS, _SQUARE = (256, 1024), (1024, 256), (512, 512)
 CASES += [
-    _copied("cat-64MB", "torch.cat((a, b, c, d))", _parts(4, (1024, 4096)), 1.5, "torch.cat((a, b, c, d), out=out)"),
-    _copied("cat-4MB", "torch.cat((a, b, c, d))", _parts(4, (256, 1024)), 1.5, "torch.cat((a, b, c, d), out=out)"),
-    _copied("cat-columns-4MB", "torch.cat((a, b, c, d), 1)", _parts(4, (1024, 256)), 1.5, "torch.cat((a, b, c, d), 1, out=out)"),
-    _copied("cat-transposed-4MB", "torch.cat((a, b, c, d))", _parts(4, (256, 1024), layout="transposed"), 1.5,
-            "torch.cat((a, b, c, d), out=out)"),
-    _copied("cat-tokens", "torch.cat((a, b), 2)", _parts(2, (8, 8, 128, 64)), NO_SLOWER, "torch.cat((a, b), 2, out=out)"),
-    _copied("stack-4MB", "torch.stack((a, b, c, d))", _parts(4, (512, 512)), NO_SLOWER, "torch.stack((a, b, c, d), out=out)"),
-    _copied("stack-last-4MB", "torch.stack((a, b, c, d), -1)", _parts(4, (512, 512)), 1.5, "torch.stack((a, b, c, d), -1, out=out)"),
-    _copied("stack-last-uint8", "torch.stack((a, b, c), -1)", _parts(3, (1024, 1024), BYTE), 1.5, "torch.stack((a, b, c), -1, out=out)"),
-]  # fmt: skip
+    _copied(name, expression, inputs, mark, f"{expression[:-1]}, out=out)")
+    for name, expression, inputs, mark in (
+        ("cat-64MB", "torch.cat((a, b, c, d))", _parts(4, (1024, 4096)), 1.5),
+        ("cat-4MB", "torch.cat((a, b, c, d))", _parts(4, _ROWS), 1.5),
+        ("cat-columns-4MB", "torch.cat((a, b, c, d), 1)", _parts(4, _COLUMNS), 1.5),
+        ("cat-transposed-4MB", "torch.cat((a, b, c, d))", _parts(4, _ROWS, layout="transposed"), 1.5),
+        ("cat-tokens", "torch.cat((a, b), 2)", _parts(2, (8, 8, 128, 64)), NO_SLOWER),
+        ("stack-4MB", "torch.stack((a, b, c, d))", _parts(4, _SQUARE), NO_SLOWER),
+        ("stack-last-4MB", "torch.stack((a, b, c, d), -1)", _parts(4, _SQUARE), 1.5),
+        ("stack-last-uint8", "torch.stack((a, b, c), -1)", _parts(3, (1024, 1024), BYTE), 1.5),
+    )
+]
 
 # Repetitions, shifts, windows, borders.
 _IMAGE = {"x": Tensor((8, 32, 56, 56))}

@@ -6,6 +6,7 @@ import torch
 from ..case import Case, Tensor
 from ..sizes import KB, MB, shape
 
+CLOSE = (1e-5, 1e-5)  # for sums; stock's own are off by a few units in the last place
 NO_DEARER = 0.95  # than stock, which copies at once
 
 
@@ -40,8 +41,8 @@ CASES += [
     Case("flip-add-64MB", "a.flip(0) + b", _flips(64 * MB), mark=1.5),
     Case("flip-add-64KB", "a.flip(0) + b", _flips(64 * KB), mark=NO_DEARER),
     Case("flip-mul-scalar-4MB", "a.flip(1) * 2.0", A4, mark=NO_DEARER),
-    Case("flip-sum-4MB", "a.flip(0).sum()", A4, mark=NO_DEARER),
-    Case("flip-sum-rows-4MB", "a.flip(1).sum(1)", A4, mark=NO_DEARER),
+    Case("flip-sum-4MB", "a.flip(0).sum()", A4, tolerance=CLOSE, mark=NO_DEARER),
+    Case("flip-sum-rows-4MB", "a.flip(1).sum(1)", A4, tolerance=CLOSE, mark=NO_DEARER),
     Case("flip-add-bfloat16-4MB", "a.flip(1) + b", _flips(4 * MB, torch.bfloat16), mark=NO_DEARER),
 ]
 
@@ -68,13 +69,13 @@ TABLE = {"a": Tensor((1, 256, 1024), positive=True)}
 HEADS = {"x": Tensor((8, 256, 512), positive=True)}
 _SPLIT = "x.view(8, 256, 8, 64).transpose(1, 2)"
 CASES += [
-    Case("expand-reshape-sum", "a.expand(16, -1, -1).reshape(-1, 1024).sum()", TABLE, mark=3),
+    Case("expand-reshape-sum", "a.expand(16, -1, -1).reshape(-1, 1024).sum()", TABLE, tolerance=CLOSE, mark=3),
     Case("expand-reshape-add", "a.expand(16, -1, -1).reshape(-1, 1024) + 1.0", TABLE, mark=NO_DEARER),
     Case("expand-contiguous-address", "c = a.expand(16, -1, -1).contiguous(); c.data_ptr(); c", TABLE, mark=NO_DEARER),
-    Case("heads-contiguous-sum", f"{_SPLIT}.contiguous().sum()", HEADS, mark=1),
+    Case("heads-contiguous-sum", f"{_SPLIT}.contiguous().sum()", HEADS, tolerance=CLOSE, mark=1),
     Case("heads-contiguous-add", f"{_SPLIT}.contiguous() + 1.0", HEADS, mark=NO_DEARER),
     Case("heads-reshape-matmul", f"{_SPLIT}.reshape(64, 256, 64) @ w", HEADS | {"w": Tensor((64, 64), positive=True)},
          mark=NO_DEARER, tolerance=(1e-4, 1e-3)),
-    Case("transposed-contiguous-sum", "a.t().contiguous().sum()", A4, mark=NO_DEARER),
+    Case("transposed-contiguous-sum", "a.t().contiguous().sum()", A4, tolerance=CLOSE, mark=NO_DEARER),
     Case("transposed-contiguous-twice", "c = a.t().contiguous(); c + 1.0; c * 2.0", A4, mark=NO_DEARER),
 ]  # fmt: skip

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from bench import __main__ as cli  # noqa: E402
-from bench import compare, machine, memory, report, run, sizes, timing  # noqa: E402
+from bench import compare, instructions, machine, memory, report, run, sizes, timing  # noqa: E402
 from bench.case import LAYOUTS, Case, Tensor  # noqa: E402
 from bench.cases import families, select  # noqa: E402
 from bench.measure import Row, measure  # noqa: E402
@@ -24,6 +24,7 @@ from bench.statistics import Spread, apart, spread, verdict  # noqa: E402
 from bench.worker import Failed, Worker, environment  # noqa: E402
 
 FAST = Settings(window_ms=0.1, pairs=1, most_pairs=1, memory_calls=1, timeout=60)
+SURE = replace(FAST, pairs=6, most_pairs=6)
 A = {"a": Tensor((4, 4))}
 
 
@@ -39,6 +40,13 @@ def case(statement, inputs=A, **fields):
     return Case("planted", statement, inputs, family="test", **fields)
 
 
+class Shared:
+    """An input that is one object on all devices."""
+
+    def __init__(self, value):
+        self.on = lambda device, generator: value
+
+
 def text_of(print_something, *arguments):
     console = Console(width=160)
     with console.capture() as captured:
@@ -49,11 +57,19 @@ def text_of(print_something, *arguments):
 # ---- Statistics ----
 
 
-@pytest.mark.parametrize("n, rank", [(5, 1), (6, 1), (8, 1), (9, 2), (11, 2), (12, 3), (15, 4), (20, 6), (44, 16)])
+@pytest.mark.parametrize("n, rank", [(6, 1), (8, 1), (9, 2), (11, 2), (12, 3), (15, 4), (20, 6), (44, 16)])
 def test_the_interval_of_the_median_has_the_ranks_of_the_tables(n, rank):
-    # Ranks of the 95 % interval as tables of the sign test give them; below six samples there is none.
+    # Ranks of the 95 % interval as tables of the sign test give them.
     found = spread(random.Random(n).sample(range(1, n + 1), n))
-    assert (found.low, found.high) == (rank, n + 1 - rank)
+    assert (found.low, found.high, found.sure) == (rank, n + 1 - rank, True)
+
+
+def test_five_samples_say_nothing():
+    found = spread([4.0, 4.1, 4.2, 4.3, 4.4])
+    assert (found.low, found.high, found.sure) == (4.0, 4.4, False)
+    assert verdict(found, 3) == verdict(found, 5) == "unclear"
+    assert not apart(found, spread([9.0] * 11), 0.05)
+    assert not spread([0.5] * 5).below_one and spread([0.5] * 6).below_one
 
 
 def test_the_interval_holds_the_true_median_as_often_as_it_says():
@@ -72,7 +88,7 @@ def test_an_outlier_does_not_move_the_spread():
     [(3.0, 3.2, 3, "met"), (2.9, 3.2, 3, "unclear"), (2.5, 3.0, 3, "unclear"), (2.5, 2.9, 3, "missed")],
 )
 def test_a_mark_is_met_by_the_lower_end(low, high, mark, expected):
-    assert verdict(Spread(low, (low + high) / 2, high), mark) == expected
+    assert verdict(Spread(low, (low + high) / 2, high, 11), mark) == expected
 
 
 @pytest.mark.parametrize(
@@ -81,7 +97,7 @@ def test_a_mark_is_met_by_the_lower_end(low, high, mark, expected):
      ((1.00, 1.01), (1.02, 1.03), False)],
 )  # fmt: skip
 def test_what_moved_is_apart_by_more_than_noise(a, b, moved):
-    spreads = [Spread(low, (low + high) / 2, high) for low, high in (a, b)]
+    spreads = [Spread(low, (low + high) / 2, high, 11) for low, high in (a, b)]
     assert apart(*spreads, threshold=0.05) == moved
 
 
@@ -144,10 +160,10 @@ def test_size_classes_follow_the_caches():
 
 
 def test_fresh_and_out_are_measured():
-    rows = measure(case("a + a", out="torch.add(a, a, out=out)", mark=1e-9, out_mark=1e9), FAST)
+    rows = measure(case("a + a", out="torch.add(a, a, out=out)", mark=1e-9, out_mark=1e9), SURE)
     assert [(row.variant, row.verdict, row.error) for row in rows] == [("fresh", "met", None), ("out", "missed", None)]
     for row in rows:
-        assert row.pairs == 1 and row.ratio.low <= row.ratio.median <= row.ratio.high
+        assert row.ratio.samples == 6 and row.ratio.low <= row.ratio.median <= row.ratio.high
         assert row.stock["min"] <= row.stock["median"] and row.device["median"] > 0
 
 
@@ -190,7 +206,7 @@ def test_pairs_alternate_and_are_added_while_a_mark_is_unclear(monkeypatch):
     monkeypatch.setattr(timing.Loop, "window", window)
     settings = replace(FAST, pairs=6, most_pairs=18)
     (row,) = measure(case("a + a", mark=3), settings)
-    assert (row.pairs, row.verdict) == (18, "unclear")
+    assert (row.ratio.samples, row.verdict) == (18, "unclear")
     assert order == ["cpu", "flex", "flex", "cpu"] * 9
 
 
@@ -203,11 +219,11 @@ def test_disturbed_pairs_are_taken_again(monkeypatch):
         return timing.Window(1, 1000, 100 if disturbed else 1000, 0)
 
     monkeypatch.setattr(timing.Loop, "window", window)
-    (row,) = measure(case("a + a"), replace(FAST, pairs=6, most_pairs=6))
-    assert (row.pairs, row.disturbed, len(taken)) == (6, 2, 16)
+    (row,) = measure(case("a + a"), SURE)
+    assert (row.ratio.samples, row.disturbed, len(taken)) == (6, 2, 16)
     monkeypatch.setattr(timing.Loop, "window", lambda self: timing.Window(1, 1000, 0, 0))
-    (row,) = measure(case("a + a"), replace(FAST, pairs=6, most_pairs=6))
-    assert (row.pairs, row.disturbed) == (6, 12)  # never quiet: they must do
+    (row,) = measure(case("a + a"), SURE)
+    assert (row.ratio.samples, row.disturbed) == (6, 12)  # never quiet: they must do
 
 
 # ---- Processes ----
@@ -266,7 +282,7 @@ def test_tcmalloc_is_a_second_baseline():
     with Worker(environment(1, tcmalloc=True)) as worker:
         if worker.call(machine.allocator) != "tcmalloc":
             pytest.skip(run.TCMALLOC_MISSING)
-    *_, results = run.run([case("a + a", mark=1e9)], FAST, tcmalloc=True)
+    *_, results = run.run([case("a + a", mark=1e9)], SURE, tcmalloc=True)
     assert [(row.baseline, row.verdict, row.error) for row in results.rows] == [
         ("stock", "missed", None),
         ("tcmalloc", "", None),
@@ -279,7 +295,9 @@ def test_tcmalloc_is_a_second_baseline():
 
 def row_of(name, low, median, high, **fields):
     times = {"min": 1e3, "median": 2e3, "calls": 10, "faults": 0.0}
-    return Row(f"test:{name}", "fresh", "a + b", stock=times, device=times, ratio=Spread(low, median, high), **fields)
+    return Row(
+        f"test:{name}", "fresh", "a + b", stock=times, device=times, ratio=Spread(low, median, high, 11), **fields
+    )
 
 
 def results_of(*rows):
@@ -287,12 +305,9 @@ def results_of(*rows):
 
 
 def test_losses_are_counted_and_listed():
-    shown = text_of(
-        report.print_summary,
-        results_of(
-            row_of("win", 2, 2.1, 2.2), row_of("loss", 0.5, 0.6, 0.7, mark=0.4, verdict="met"), row_of("tie", 0.9, 0.99, 1.1)
-        ),
-    )  # fmt: skip
+    loss = row_of("loss", 0.5, 0.6, 0.7, mark=0.4, verdict="met")
+    results = results_of(row_of("win", 2, 2.1, 2.2), loss, row_of("tie", 0.9, 0.99, 1.1))
+    shown = text_of(report.print_summary, results)
     assert "Below 1: 2 of 3 rows, 1 of them beyond noise" in shown
     listed = shown.split("Below 1")[1].splitlines()[1:3]
     assert "test:loss" in listed[0] and "0.60" in listed[0] and "test:tie" in listed[1]
@@ -360,6 +375,15 @@ def test_no_valgrind_is_told(monkeypatch, capsys):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert cli.main(["instructions", "tiny:add"]) == 2
     assert "apt-get install valgrind" in capsys.readouterr().out
+
+
+def test_instructions_are_read_and_their_loops_run(tmp_path):
+    (tmp_path / "out").write_text("events: Ir\nfn=(1)\n16 5\nsummary: 123400\ntotals: 123400\n")
+    assert instructions._total(tmp_path / "out", 200) == 617
+    tensors = []
+    counted = replace(A["a"], shape=(2, 2))
+    instructions._measure([case("seen.append(a) or a", {"a": counted, "seen": Shared(tensors)})], 7)
+    assert [t.device.type for t in tensors] == ["cpu"] * 28 + ["flex"] * 28
 
 
 # ---- The cases ----
