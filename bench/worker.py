@@ -87,7 +87,8 @@ def _environment(changes: dict[str, str]) -> Iterator[None]:
 
 
 def _serve(connection: Connection) -> None:
-    import torch  # noqa: F401  Imported once, for all forks.
+    # Imported once, for all forks. Optimizers import dynamo at their first step: 70 MB, which would be a case's peak.
+    import torch._dynamo
 
     import flexcpu  # noqa: F401
 
