@@ -88,7 +88,7 @@ def _environment(changes: dict[str, str]) -> Iterator[None]:
 
 def _serve(connection: Connection) -> None:
     # Imported once, for all forks. Optimizers import dynamo at their first step: 70 MB, which would be a case's peak.
-    import torch._dynamo
+    import torch._dynamo  # noqa: F401
 
     import flexcpu  # noqa: F401
 
