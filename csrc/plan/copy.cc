@@ -18,6 +18,9 @@ struct CopyTuning {
   static constexpr int64_t kRowBlock = 16 * 1024;
   // Shorter runs are copied across: the loop over them costs more than the copying.
   static constexpr int64_t kShortestRunBytes = 32;
+  // What is interleaved, and how long it must be for whole vectors.
+  static constexpr int64_t kMostWays = 4;
+  static constexpr int64_t kShortestInterleaved = 16;
   // Smallest side of a matrix that is worth transposing in registers.
   static constexpr int64_t kSmallestTranspose = 8;
   // Part of a line of src that a transposing block covers: four cache lines, each of them read in full.
@@ -73,6 +76,35 @@ const char* refuse_rows(const Nest& nest) {
   return nullptr;
 }
 
+const char* refuse_reversed_rows(const Nest& nest) {
+  if (!is_run(nest, kDst)) return "no dimension of dst is contiguous";
+  if (nest.strides[kSrc][columns_of(nest)] != -1) return "the innermost dimension of src is not walked backwards";
+  if (nest.extents[columns_of(nest)] * nest.element_size[kSrc] < CopyTuning::kShortestRunBytes)
+    return "the rows are too short";
+  return nullptr;
+}
+
+const char* refuse_interleave(const Nest& nest) {
+  const int64_t ways = nest.extents[columns_of(nest)];
+  if (!is_run(nest, kDst)) return "no dimension of dst is contiguous";
+  if (ways < 2 || ways > CopyTuning::kMostWays) return "dst does not interleave 2 to 4 runs";
+  if (nest.strides[kDst][rows_of(nest)] != ways) return "what dst interleaves has gaps";
+  if (nest.strides[kSrc][rows_of(nest)] != 1) return "what dst interleaves is not contiguous in src";
+  if (nest.extents[rows_of(nest)] < CopyTuning::kShortestInterleaved) return "the runs to interleave are too short";
+  return nullptr;
+}
+
+const char* refuse_deinterleave(const Nest& nest) {
+  const int64_t ways = nest.strides[kSrc][columns_of(nest)];
+  if (!is_run(nest, kDst)) return "no dimension of dst is contiguous";
+  if (ways < 2 || ways > CopyTuning::kMostWays) return "src does not interleave 2 to 4 runs";
+  const int across = densest_in_src(nest);
+  if (std::abs(nest.strides[kSrc][across]) != 1 || nest.extents[across] > ways)
+    return "what src interleaves is not next to each other";
+  if (nest.extents[columns_of(nest)] < CopyTuning::kShortestInterleaved) return "the runs to separate are too short";
+  return nullptr;
+}
+
 const char* refuse_transpose(const Nest& nest) {
   if (!is_run(nest, kDst)) return "no dimension of dst is contiguous";
   const int across = densest_in_src(nest);
@@ -91,10 +123,32 @@ void block_contiguous(CopyPlan& plan) {
                                 CopyTuning::kRunBytes / std::max(size_of(plan.dst_dtype), size_of(plan.src_dtype)));
 }
 
+// Elements that fit a tile, in either dtype.
+int64_t tile_elements(const CopyPlan& plan) {
+  return kCopyTileBytes / std::max(plan.nest.element_size[kDst], plan.nest.element_size[kSrc]);
+}
+
+// So that where the first block of a row is aligned, the others are, too.
+int64_t whole_lines(int64_t columns) { return columns / 64 * 64; }
+
 // Blocks of about `elements`, as wide as they can be.
 void block_wide(CopyPlan& plan, int64_t elements) {
   plan.block_columns = std::min(plan.nest.extents[columns_of(plan.nest)], elements);
   plan.block_rows = elements / plan.block_columns;
+}
+
+void block_interleave(CopyPlan& plan) {
+  layout::move_dimension(plan.nest, rows_of(plan.nest), columns_of(plan.nest));
+  plan.block_rows = plan.nest.extents[rows_of(plan.nest)];
+  plan.block_columns = whole_lines(tile_elements(plan) / plan.block_rows);
+}
+
+void block_deinterleave(CopyPlan& plan) {
+  Nest& nest = plan.nest;
+  layout::move_dimension(nest, densest_in_src(nest), rows_of(nest));
+  if (nest.strides[kSrc][rows_of(nest)] < 0) reverse(nest, rows_of(nest));
+  plan.block_rows = nest.extents[rows_of(nest)];
+  plan.block_columns = whole_lines(tile_elements(plan) / plan.block_rows);
 }
 
 void block_transpose(CopyPlan& plan) {
@@ -121,7 +175,8 @@ void block_strided(CopyPlan& plan) {
 }  // namespace
 
 const char* name_of(CopyRoute route) {
-  constexpr const char* names[kCopyRoutes] = {"contiguous", "rows", "transpose", "strided"};
+  constexpr const char* names[kCopyRoutes] = {"contiguous", "rows", "reversed rows", "interleave",
+                                               "deinterleave", "transpose", "strided"};
   return names[static_cast<int>(route)];
 }
 
@@ -134,7 +189,8 @@ CopyPlan plan_copy(const layout::LoopNest<2>& nest, DType dst_dtype, DType src_d
   layout::pad_rank(plan.nest, 2);
 
   using Refuse = const char* (*)(const Nest&);
-  constexpr Refuse offers[] = {refuse_contiguous, refuse_rows, refuse_transpose};
+  constexpr Refuse offers[] = {refuse_contiguous, refuse_rows, refuse_reversed_rows, refuse_interleave,
+                               refuse_deinterleave, refuse_transpose};
   for (int route = 0; route < std::ssize(offers); ++route) {
     plan.refusals[route] = offers[route](plan.nest);
     if (plan.refusals[route]) continue;
@@ -144,6 +200,9 @@ CopyPlan plan_copy(const layout::LoopNest<2>& nest, DType dst_dtype, DType src_d
   switch (plan.route) {
     case CopyRoute::kContiguous: block_contiguous(plan); break;
     case CopyRoute::kRows: block_wide(plan, CopyTuning::kRowBlock); break;
+    case CopyRoute::kReversedRows: block_wide(plan, tile_elements(plan)); break;
+    case CopyRoute::kInterleave: block_interleave(plan); break;
+    case CopyRoute::kDeinterleave: block_deinterleave(plan); break;
     case CopyRoute::kTranspose: block_transpose(plan); break;
     case CopyRoute::kStrided: block_strided(plan); break;
   }

@@ -10,12 +10,15 @@ namespace flexcpu::plan {
 
 // In the order in which they are offered a copy; each takes it or refuses with a reason.
 enum class CopyRoute : uint8_t {
-  kContiguous,  // dst and src are one run each
-  kRows,        // runs of both, side by side
-  kTranspose,   // the runs of dst lie across those of src
-  kStrided,     // anything else, and what is too small for the others
+  kContiguous,    // dst and src are one run each
+  kRows,          // runs of both, side by side
+  kReversedRows,  // runs of both, src's backwards
+  kInterleave,    // 2 to 4 runs of src are interleaved in dst
+  kDeinterleave,  // runs of dst lie interleaved in src, up to 4 of them
+  kTranspose,     // the runs of dst lie across those of src
+  kStrided,       // anything else, and what is too small for the others
 };
-inline constexpr int kCopyRoutes = 4;
+inline constexpr int kCopyRoutes = 7;
 const char* name_of(CopyRoute route);
 
 struct CopyPlan {

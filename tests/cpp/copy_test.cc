@@ -341,8 +341,10 @@ TEST(Copy, RandomLayouts) {
   }
 }
 
+constexpr DType kEverySize[] = {DType::kU8, DType::kI16, DType::kF32, DType::kF64, DType::kC128};
+
 TEST(Copy, TransposesOfEverySmallShape) {
-  for (DType dtype : {DType::kU8, DType::kI16, DType::kF32, DType::kF64, DType::kC128}) {
+  for (DType dtype : kEverySize) {
     for (int64_t rows : {8, 9, 15, 16, 17, 31, 33, 70, 130}) {
       for (int64_t columns = 8; columns < 140; columns += columns < 70 ? 1 : 13) {
         const std::vector<int64_t> extents = {rows, columns};
@@ -351,6 +353,64 @@ TEST(Copy, TransposesOfEverySmallShape) {
                    std::to_string(rows) + " x " + std::to_string(columns), "transpose");
         if (HasFatalFailure()) return;
       }
+    }
+  }
+}
+
+// Planes to pixels and back, whole and in part, either way round, with and without conversion.
+TEST(Copy, InterleavesOfEveryLength) {
+  const std::vector<bool> none(3);
+  for (DType from : kEverySize) {
+    for (DType to : {from, DType::kF32}) {
+      for (int64_t ways : {2, 3, 4}) {
+        for (int64_t length = 16; length < 300; length += length < 140 ? 1 : 31) {
+          for (bool reversed : {false, true}) {
+            const std::vector<int64_t> pixels = {2, length, ways};
+            const std::string what = std::to_string(ways) + " of " + std::to_string(length);
+            check_copy(pixels, to, contiguous(pixels), from,
+                       make_layout(pixels, {0, 2, 1}, 0, {false, false, reversed}, none), false, false, 1, what, "interleave");
+            const std::vector<int64_t> planes = {2, ways, length};
+            const auto src = make_layout(planes, {0, 2, 1}, 0, {false, reversed, false}, none);
+            check_copy(planes, to, contiguous(planes), from, src, false, false, 1, what, "deinterleave");
+            if (HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Some channels of more, the last of which are the end of src.
+TEST(Copy, SomeOfWhatIsInterleaved) {
+  for (DType dtype : kEverySize) {
+    for (int64_t stride : {3, 4}) {
+      for (int64_t length : {17, 64, 65, 200}) {
+        const std::vector<int64_t> extents = {2, length};
+        Layout src{.strides = {1, stride}, .offset = stride - 2, .length = stride * length};
+        check_copy(extents, dtype, contiguous(extents), dtype, src, false, false, 1, std::to_string(length), "deinterleave");
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(Copy, RepeatedElements) {
+  for (DType dtype : kEverySize) {
+    for (int64_t times : {2, 3, 4}) {
+      const std::vector<int64_t> extents = {77, times};
+      check_copy(extents, dtype, contiguous(extents), dtype, make_layout(extents, {0, 1}, 0, {false, false}, {false, true}),
+                 false, false, 1, std::to_string(times), "interleave");
+    }
+  }
+}
+
+TEST(Copy, ReversedRowsOfEveryLength) {
+  for (DType dtype : kEverySize) {
+    for (int64_t length = 32; length < 300; length += length < 140 ? 1 : 31) {
+      const std::vector<int64_t> extents = {3, length};
+      check_copy(extents, dtype, contiguous(extents), dtype, make_layout(extents, {0, 1}, 0, {false, true}, {false, false}),
+                 false, false, 1, std::to_string(length), "reversed rows");
+      if (HasFatalFailure()) return;
     }
   }
 }
@@ -369,10 +429,10 @@ TEST(Copy, LargeOnesFromSeveralThreads) {
                    "all dimensions swapped", "strided");
         check_copy(extents, to, dst, from, make_layout(extents, {1, 0, 2}, 0, none, none), false, false, threads,
                    "outer dimensions swapped", "rows");
-        check_copy(extents, to, dst, from, make_layout(extents, {0, 1, 2}, 1, none, none), false, false, threads,
-                   "every second", "strided");
+        check_copy(extents, to, dst, from, make_layout(extents, {0, 1, 2}, 4, none, none), false, false, threads,
+                   "every fifth", "strided");
         check_copy(extents, to, dst, from, make_layout(extents, {0, 1, 2}, 0, {true, true, true}, none), false, false,
-                   threads, "reversed", "strided");
+                   threads, "reversed", "reversed rows");
         check_copy(extents, to, dst, from, make_layout(extents, {0, 1, 2}, 0, none, {true, false, true}), false, false,
                    threads, "expanded");
         if (HasFatalFailure()) return;
@@ -394,7 +454,10 @@ TEST(Copy, PlansSayWhyNotFaster) {
   EXPECT_EQ(plan.route, plan::CopyRoute::kTranspose);
   EXPECT_STREQ(plan.refusals[0], "an operand is not contiguous");
   EXPECT_STREQ(plan.refusals[1], "the innermost dimension of an operand is not contiguous");
-  EXPECT_EQ(plan.refusals[2], nullptr);
+  EXPECT_STREQ(plan.refusals[2], "the innermost dimension of src is not walked backwards");
+  EXPECT_STREQ(plan.refusals[3], "dst does not interleave 2 to 4 runs");
+  EXPECT_STREQ(plan.refusals[4], "src does not interleave 2 to 4 runs");
+  EXPECT_EQ(plan.refusals[5], nullptr);
 }
 
 TEST(Copy, InPlaceConjugation) {

@@ -22,12 +22,21 @@ struct Block {
 
 // Moves rows x columns elements of 1, 2, 4, 8 or 16 bytes, bit by bit.
 //
-// Layouts: copy_rows takes columns that are contiguous in both; transpose takes columns contiguous in dst and rows
-//          contiguous in src; copy_strided takes everything.
-// Aliasing: copy_rows and copy_strided allow dst == src with the same strides; transpose allows none.
-// Cost: one load and one store an element; transpose works in register tiles of 16 bytes by one vector.
+// Layouts: as many as their names say. "Contiguous" is a stride of one element.
+//   copy_rows     columns contiguous in both
+//   reverse_rows  columns contiguous in dst, backwards in src
+//   interleave    rows contiguous in dst, next to each other: 2, 3 or 4; columns contiguous in src
+//   deinterleave  columns contiguous in dst; rows contiguous in src, columns 2, 3 or 4 elements apart
+//   transpose     columns contiguous in dst, rows contiguous in src
+//   copy_strided  everything
+// Aliasing: copy_rows and copy_strided allow dst == src with the same strides; the others allow none.
+// Cost: one load and one store an element; transpose works in register tiles of 16 bytes by one vector, reverse_rows,
+//       interleave and deinterleave in whole vectors.
 using MoveBlock = void (*)(const Block& block, int64_t element_size);
 void copy_rows(const Block& block, int64_t element_size);
+void reverse_rows(const Block& block, int64_t element_size);
+void interleave(const Block& block, int64_t element_size);
+void deinterleave(const Block& block, int64_t element_size);
 void transpose(const Block& block, int64_t element_size);
 void copy_strided(const Block& block, int64_t element_size);
 

@@ -12,6 +12,9 @@ MoveBlock mover_of(plan::CopyRoute route) {
   switch (route) {
     case plan::CopyRoute::kContiguous:
     case plan::CopyRoute::kRows: return copy_rows;
+    case plan::CopyRoute::kReversedRows: return reverse_rows;
+    case plan::CopyRoute::kInterleave: return interleave;
+    case plan::CopyRoute::kDeinterleave: return deinterleave;
     case plan::CopyRoute::kTranspose: return transpose;
     case plan::CopyRoute::kStrided: return copy_strided;
   }

@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "kernels/copy/strided.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/simd/compat-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace flexcpu::HWY_NAMESPACE {
@@ -62,18 +63,57 @@ void copy_strided(const Block& block, int64_t element_size) {
   }
 }
 
+// Highway 1.0.3 reverses no lanes of one byte.
+template <class D, typename T = hn::TFromD<D>>
+HWY_INLINE hn::Vec<D> reverse_lanes(D d, hn::Vec<D> v) {
+  if constexpr (sizeof(T) == 1) {
+    alignas(16) static constexpr uint8_t kBackwards[16] = {15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0};
+    return hn::ReverseBlocks(d, hn::TableLookupBytes(v, hn::LoadDup128(d, kBackwards)));
+  } else {
+    return hn::Reverse(d, v);
+  }
+}
+
+template <typename T>
+void reverse_block(const Block& b) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = hn::Lanes(d);
+  for (int64_t r = 0; r < b.rows; ++r) {
+    T* dst = reinterpret_cast<T*>(b.dst + r * b.dst_row_stride);
+    const T* src = reinterpret_cast<const T*>(b.src + r * b.src_row_stride);
+    int64_t i = 0;
+    for (; i + lanes <= b.columns; i += lanes) hn::StoreU(reverse_lanes(d, hn::LoadU(d, src - i - (lanes - 1))), d, dst + i);
+    for (; i < b.columns; ++i) dst[i] = src[-i];
+  }
+}
+
+void reverse_rows(const Block& block, int64_t element_size) {
+  switch (element_size) {
+    case 1: return reverse_block<uint8_t>(block);
+    case 2: return reverse_block<uint16_t>(block);
+    case 4: return reverse_block<uint32_t>(block);
+    case 8: return reverse_block<uint64_t>(block);
+    default: return kernels::copy_strided(block, element_size);
+  }
+}
+
 }  // namespace flexcpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace flexcpu {
 HWY_EXPORT(copy_strided);
+HWY_EXPORT(reverse_rows);
 }  // namespace flexcpu
 
 namespace flexcpu::kernels {
 
 void copy_strided(const Block& block, int64_t element_size) {
   HWY_DYNAMIC_DISPATCH(flexcpu::copy_strided)(block, element_size);
+}
+
+void reverse_rows(const Block& block, int64_t element_size) {
+  HWY_DYNAMIC_DISPATCH(flexcpu::reverse_rows)(block, element_size);
 }
 
 void copy_rows(const Block& block, int64_t element_size) {

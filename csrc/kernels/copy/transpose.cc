@@ -49,16 +49,33 @@ HWY_INLINE void transpose_tile(D d, std::byte* dst, int64_t dst_stride, const st
   for (int i = 0; i < n; ++i) hn::StoreU(v[i], d, reinterpret_cast<T*>(dst + i * dst_stride));
 }
 
-// The last tile of a row or column overlaps the one before it.
+// The last tile of a row or column overlaps the one before it. Tiles are taken so that the lines of dst are completed one
+// after another: rows a power of two apart share a few sets of the cache.
 template <class D, typename T = hn::TFromD<D>>
 void transpose_tiles(D d, const Block& b) {
-  constexpr int64_t height = kGroup<T>, width = hn::MaxLanes(d);
-  for (int64_t tile_column = 0; tile_column < b.columns; tile_column += width) {
-    const int64_t column = HWY_MIN(tile_column, b.columns - width);
+  constexpr int64_t height = kGroup<T>, width = hn::MaxLanes(d), line = 64 / sizeof(T);
+  for (int64_t first = 0; first < b.columns; first += line) {
     for (int64_t tile_row = 0; tile_row < b.rows; tile_row += height) {
       const int64_t row = HWY_MIN(tile_row, b.rows - height);
-      transpose_tile(d, b.dst + row * b.dst_row_stride + column * sizeof(T), b.dst_row_stride,
-                     b.src + row * sizeof(T) + column * b.src_column_stride, b.src_column_stride);
+      for (int64_t tile = first; tile < HWY_MIN(first + line, b.columns); tile += width) {
+        const int64_t column = HWY_MIN(tile, b.columns - width);
+        transpose_tile(d, b.dst + row * b.dst_row_stride + column * sizeof(T), b.dst_row_stride,
+                       b.src + row * sizeof(T) + column * b.src_column_stride, b.src_column_stride);
+      }
+    }
+  }
+}
+
+// Elements of 16 bytes: four of them are a line of dst.
+void transpose_wide(const Block& b) {
+  const hn::FixedTag<uint8_t, 16> d;
+  for (int64_t first = 0; first < b.columns; first += 4) {
+    const int64_t end = HWY_MIN(first + 4, b.columns);
+    for (int64_t row = 0; row < b.rows; ++row) {
+      for (int64_t column = first; column < end; ++column) {
+        const auto* src = reinterpret_cast<const uint8_t*>(b.src + row * 16 + column * b.src_column_stride);
+        hn::StoreU(hn::LoadU(d, src), d, reinterpret_cast<uint8_t*>(b.dst + row * b.dst_row_stride + column * 16));
+      }
     }
   }
 }
@@ -81,7 +98,7 @@ void transpose(const Block& block, int64_t element_size) {
     case 2: return transpose_block<uint16_t>(block);
     case 4: return transpose_block<uint32_t>(block);
     case 8: return transpose_block<uint64_t>(block);
-    default: return kernels::copy_strided(block, element_size);
+    case 16: return transpose_wide(block);
   }
 }
 
