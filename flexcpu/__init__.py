@@ -6,6 +6,7 @@ XPU is available, or with TORCH_DEVICE_BACKEND_AUTOLOAD=0, `import flexcpu` asks
     flexcpu.asarray(t)         a NumPy array over a tensor's bytes
     flexcpu.from_cpu(t)        a flex tensor of a CPU tensor, on request without a copy
     flexcpu.shares_memory(a, b)
+    flexcpu.explain()          which way the kernels of a block went, and why not a faster one
 
 Environment: FLEXCPU_SIMD=baseline|avx2|avx3 caps the instruction set, FLEXCPU_FALLBACK=silent|warn|error says what
 happens when an op has no native kernel. `python -m flexcpu` prints what is in use.
@@ -14,7 +15,7 @@ happens when an op has no native kernel. `python -m flexcpu` prints what is in u
 import sys
 
 __version__ = "0.1.0"
-__all__ = ["asarray", "from_cpu", "shares_memory"]
+__all__ = ["asarray", "explain", "from_cpu", "shares_memory"]
 
 
 def _autoload() -> None:
@@ -38,6 +39,7 @@ def _autoload() -> None:
 import torch  # noqa: E402  (may call _autoload)
 
 from .interop import asarray, from_cpu, shares_memory  # noqa: E402
+from .plans import explain  # noqa: E402
 
 if not torch.__spec__._initializing:  # else torch is autoloading this very module and calls _autoload next
     from . import _load

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "parallel/parallel.h"
+#include "plan/explain.h"
 
 namespace flexcpu::plan {
 namespace {
@@ -172,6 +174,15 @@ void block_strided(CopyPlan& plan) {
   }
 }
 
+void explain_copy(const CopyPlan& plan) {
+  Explanation explanation{.family = "copy", .route = name_of(plan.route), .refusals = {},
+                          .dtypes = {plan.dst_dtype, plan.src_dtype}, .extents = extents_of(plan.nest),
+                          .team = plan.team};
+  for (int route = 0; route < static_cast<int>(plan.route); ++route)
+    explanation.refusals.push_back({name_of(static_cast<CopyRoute>(route)), plan.refusals[route]});
+  explain(std::move(explanation));
+}
+
 }  // namespace
 
 const char* name_of(CopyRoute route) {
@@ -206,6 +217,7 @@ CopyPlan plan_copy(const layout::LoopNest<2>& nest, DType dst_dtype, DType src_d
     case CopyRoute::kTranspose: block_transpose(plan); break;
     case CopyRoute::kStrided: block_strided(plan); break;
   }
+  if (is_explained()) [[unlikely]] explain_copy(plan);
   return plan;
 }
 

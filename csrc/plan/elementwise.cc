@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "parallel/parallel.h"
+#include "plan/explain.h"
 
 namespace flexcpu::plan {
 namespace {
@@ -39,15 +41,8 @@ int crossing_dimension(const layout::LoopNest<N>& nest, int n) {
   return best == innermost ? -1 : best;
 }
 
-}  // namespace
-
-const char* name_of(ElementwiseRoute route) {
-  constexpr const char* names[] = {"contiguous", "rows", "short rows", "tiles", "transposed"};
-  return names[static_cast<int>(route)];
-}
-
 template <int N>
-void plan_elementwise(ElementwisePlan<N>& plan, int threads, int wide_scalar) {
+void choose_route(ElementwisePlan<N>& plan, int threads, int wide_scalar) {
   layout::LoopNest<N>& nest = plan.nest;
   layout::collapse(nest);
   const int64_t numel = nest.numel();
@@ -99,6 +94,24 @@ void plan_elementwise(ElementwisePlan<N>& plan, int threads, int wide_scalar) {
     plan.tile_columns = std::min(block.columns, kTileElements);
     plan.tile_rows = std::min(block.rows, kTileElements / plan.tile_columns);
   }
+}
+
+}  // namespace
+
+const char* name_of(ElementwiseRoute route) {
+  constexpr const char* names[] = {"contiguous", "rows", "short rows", "tiles", "transposed"};
+  return names[static_cast<int>(route)];
+}
+
+template <int N>
+void plan_elementwise(ElementwisePlan<N>& plan, int threads, int wide_scalar) {
+  choose_route(plan, threads, wide_scalar);
+  if (!is_explained()) [[likely]] return;
+  Explanation explanation{.family = "elementwise", .route = name_of(plan.route), .refusals = {},
+                          .dtypes = {plan.dtypes.begin(), plan.dtypes.end()}, .extents = extents_of(plan.nest),
+                          .team = plan.team};
+  if (plan.refusal) explanation.refusals.push_back({name_of(ElementwiseRoute::kRows), plan.refusal});
+  explain(std::move(explanation));
 }
 
 const char* refuse_binary(BinaryOp op, DType compute) {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 #include <limits>
 
 #include "parallel/parallel.h"
+#include "plan/explain.h"
 
 namespace flexcpu::plan {
 namespace {
@@ -136,6 +138,16 @@ void plan_vertical(ReducePlan& plan) {
   cut_into_chunks(plan);
 }
 
+void explain_reduction(const ReducePlan& plan) {
+  Explanation explanation{.family = "reduce", .route = name_of(plan.route), .refusals = {},
+                          .dtypes = {plan.dst_dtype, plan.src_dtype}, .extents = extents_of(plan.outputs),
+                          .team = plan.team};
+  const auto reduced = extents_of(plan.reduced);
+  explanation.extents.insert(explanation.extents.end(), reduced.begin(), reduced.end());
+  if (plan.refusal) explanation.refusals.push_back({name_of(ReduceRoute::kHorizontal), plan.refusal});
+  explain(std::move(explanation));
+}
+
 }  // namespace
 
 const char* name_of(ReduceRoute route) { return route == ReduceRoute::kHorizontal ? "horizontal" : "vertical"; }
@@ -170,6 +182,7 @@ ReducePlan plan_sum(const layout::LoopNest<2>& nest, DType dst_dtype, DType src_
     plan.outputs = densest_outputs;
     plan_vertical(plan);
   }
+  if (is_explained()) [[unlikely]] explain_reduction(plan);
   return plan;
 }
 

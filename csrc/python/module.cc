@@ -12,11 +12,13 @@
 #include "device/generator.h"
 #include "device/hooks.h"
 #include "device/mapping.h"
+#include "device/operand.h"
 #include "device/share.h"
 #include "device/storage.h"
 #include "kernels/simd/targets.h"
 #include "memory/statistics.h"
 #include "onednn/engine.h"
+#include "plan/explain.h"
 
 namespace flexcpu::python {
 namespace {
@@ -112,6 +114,25 @@ void bind_fallback(py::module_& m) {
   m.def("fallback_mode", &aten::fallback_mode);
 }
 
+// Tuples of what flexcpu.plans.Plan has.
+py::list explained_since(size_t mark) {
+  py::list plans;
+  for (const plan::Explanation& plan : plan::explained_since(mark)) {
+    py::list dtypes;
+    for (DType dtype : plan.dtypes) dtypes.append(py::cast(device::scalar_type_of(dtype)));
+    py::dict refusals;
+    for (const plan::Refusal& refusal : plan.refusals) refusals[refusal.route] = refusal.reason;
+    plans.append(py::make_tuple(plan.family, plan.route, py::tuple(dtypes), py::tuple(py::cast(plan.extents)),
+                                plan.team, refusals));
+  }
+  return plans;
+}
+
+void bind_plans(py::module_& m) {
+  m.def("begin_explaining", &plan::begin_explaining);
+  m.def("explained_since", &explained_since, py::arg("mark"));
+}
+
 void bind_machine(py::module_& m) {
   m.def("cpu_has_baseline", &simd::cpu_has_baseline);
   m.def("cap_target", [](const std::string& target) {
@@ -135,6 +156,7 @@ PYBIND11_MODULE(_C, m) {
   bind_memory(m);
   bind_shared_memory(m);
   bind_fallback(m);
+  bind_plans(m);
   bind_machine(m);
 }
 

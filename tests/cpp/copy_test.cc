@@ -368,7 +368,8 @@ TEST(Copy, InterleavesOfEveryLength) {
             const std::vector<int64_t> pixels = {2, length, ways};
             const std::string what = std::to_string(ways) + " of " + std::to_string(length);
             check_copy(pixels, to, contiguous(pixels), from,
-                       make_layout(pixels, {0, 2, 1}, 0, {false, false, reversed}, none), false, false, 1, what, "interleave");
+                       make_layout(pixels, {0, 2, 1}, 0, {false, false, reversed}, none), false, false, 1, what,
+                       "interleave");
             const std::vector<int64_t> planes = {2, ways, length};
             const auto src = make_layout(planes, {0, 2, 1}, 0, {false, reversed, false}, none);
             check_copy(planes, to, contiguous(planes), from, src, false, false, 1, what, "deinterleave");
@@ -387,7 +388,8 @@ TEST(Copy, SomeOfWhatIsInterleaved) {
       for (int64_t length : {17, 64, 65, 200}) {
         const std::vector<int64_t> extents = {2, length};
         Layout src{.strides = {1, stride}, .offset = stride - 2, .length = stride * length};
-        check_copy(extents, dtype, contiguous(extents), dtype, src, false, false, 1, std::to_string(length), "deinterleave");
+        check_copy(extents, dtype, contiguous(extents), dtype, src, false, false, 1, std::to_string(length),
+                   "deinterleave");
         if (HasFatalFailure()) return;
       }
     }
@@ -398,8 +400,8 @@ TEST(Copy, RepeatedElements) {
   for (DType dtype : kEverySize) {
     for (int64_t times : {2, 3, 4}) {
       const std::vector<int64_t> extents = {77, times};
-      check_copy(extents, dtype, contiguous(extents), dtype, make_layout(extents, {0, 1}, 0, {false, false}, {false, true}),
-                 false, false, 1, std::to_string(times), "interleave");
+      const auto src = make_layout(extents, {0, 1}, 0, {false, false}, {false, true});
+      check_copy(extents, dtype, contiguous(extents), dtype, src, false, false, 1, std::to_string(times), "interleave");
     }
   }
 }
@@ -408,8 +410,9 @@ TEST(Copy, ReversedRowsOfEveryLength) {
   for (DType dtype : kEverySize) {
     for (int64_t length = 32; length < 300; length += length < 140 ? 1 : 31) {
       const std::vector<int64_t> extents = {3, length};
-      check_copy(extents, dtype, contiguous(extents), dtype, make_layout(extents, {0, 1}, 0, {false, true}, {false, false}),
-                 false, false, 1, std::to_string(length), "reversed rows");
+      const auto src = make_layout(extents, {0, 1}, 0, {false, true}, {false, false});
+      check_copy(extents, dtype, contiguous(extents), dtype, src, false, false, 1, std::to_string(length),
+                 "reversed rows");
       if (HasFatalFailure()) return;
     }
   }

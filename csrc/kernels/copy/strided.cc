@@ -82,7 +82,8 @@ void reverse_block(const Block& b) {
     T* dst = reinterpret_cast<T*>(b.dst + r * b.dst_row_stride);
     const T* src = reinterpret_cast<const T*>(b.src + r * b.src_row_stride);
     int64_t i = 0;
-    for (; i + lanes <= b.columns; i += lanes) hn::StoreU(reverse_lanes(d, hn::LoadU(d, src - i - (lanes - 1))), d, dst + i);
+    for (; i + lanes <= b.columns; i += lanes)
+      hn::StoreU(reverse_lanes(d, hn::LoadU(d, src - i - (lanes - 1))), d, dst + i);
     for (; i < b.columns; ++i) dst[i] = src[-i];
   }
 }

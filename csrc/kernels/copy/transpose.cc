@@ -49,8 +49,8 @@ HWY_INLINE void transpose_tile(D d, std::byte* dst, int64_t dst_stride, const st
   for (int i = 0; i < n; ++i) hn::StoreU(v[i], d, reinterpret_cast<T*>(dst + i * dst_stride));
 }
 
-// The last tile of a row or column overlaps the one before it. Tiles are taken so that the lines of dst are completed one
-// after another: rows a power of two apart share a few sets of the cache.
+// The last tile of a row or column overlaps the one before it. Tiles are taken in an order that completes the lines of
+// dst one after another: rows a power of two apart share a few sets of the cache.
 template <class D, typename T = hn::TFromD<D>>
 void transpose_tiles(D d, const Block& b) {
   constexpr int64_t height = kGroup<T>, width = hn::MaxLanes(d), line = 64 / sizeof(T);
