@@ -1,5 +1,7 @@
 #include "plan/copy.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
@@ -18,6 +20,10 @@ struct CopyTuning {
   static constexpr int64_t kRunBytes = 1024 * 1024;
   // Elements of a block of rows.
   static constexpr int64_t kRowBlock = 16 * 1024;
+  // Streaming stores win from half of a cache on. A last-level cache larger than twice this is shared by so many cores
+  // that it is never all ours: 64 MB copied at 10 instead of 5 GB/s, 16 MB and then read at 8.5 instead of 9.2
+  // (a 260 MB cache seen by two cores, 2026-12-01).
+  static constexpr int64_t kStreamedBytes = 32 * 1024 * 1024;
   // Shorter runs are copied across: the loop over them costs more than the copying.
   static constexpr int64_t kShortestRunBytes = 32;
   // What is interleaved, and how long it must be for whole vectors.
@@ -118,16 +124,22 @@ const char* refuse_transpose(const Nest& nest) {
 
 // What each route wants of the nest beyond that, and its blocks.
 
-void block_contiguous(CopyPlan& plan) {
-  const int64_t length = plan.nest.extents[columns_of(plan.nest)];
-  plan.block_rows = 1;
-  plan.block_columns = std::min(parallel::divide_up(length, plan.team),
-                                CopyTuning::kRunBytes / std::max(size_of(plan.dst_dtype), size_of(plan.src_dtype)));
-}
-
 // Elements that fit a tile, in either dtype.
 int64_t tile_elements(const CopyPlan& plan) {
   return kCopyTileBytes / std::max(plan.nest.element_size[kDst], plan.nest.element_size[kSrc]);
+}
+
+// What is converted is streamed from a tile.
+bool streams_tiles(const CopyPlan& plan) {
+  return plan.streams && (plan.dst_dtype != plan.src_dtype || plan.conjugate || plan.negate);
+}
+
+void block_contiguous(CopyPlan& plan) {
+  const int64_t length = plan.nest.extents[columns_of(plan.nest)];
+  const int64_t most = CopyTuning::kRunBytes / std::max(size_of(plan.dst_dtype), size_of(plan.src_dtype));
+  plan.block_rows = 1;
+  plan.block_columns =
+      std::min(parallel::divide_up(length, plan.team), streams_tiles(plan) ? tile_elements(plan) : most);
 }
 
 // So that where the first block of a row is aligned, the others are, too.
@@ -191,6 +203,14 @@ const char* name_of(CopyRoute route) {
   return names[static_cast<int>(route)];
 }
 
+bool is_beyond_cache(int64_t bytes) {
+  static const int64_t limit = [] {
+    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);  // 0 or negative where there is none, or nobody knows
+    return cache > 0 ? std::min<int64_t>(cache / 2, CopyTuning::kStreamedBytes) : CopyTuning::kStreamedBytes;
+  }();
+  return bytes >= limit;
+}
+
 CopyPlan plan_copy(const layout::LoopNest<2>& nest, DType dst_dtype, DType src_dtype, bool conjugate, bool negate,
                    int threads) {
   CopyPlan plan{.route = CopyRoute::kStrided, .dst_dtype = dst_dtype, .src_dtype = src_dtype, .conjugate = conjugate,
@@ -208,9 +228,11 @@ CopyPlan plan_copy(const layout::LoopNest<2>& nest, DType dst_dtype, DType src_d
     plan.route = static_cast<CopyRoute>(route);
     break;
   }
+  const bool has_runs = plan.route == CopyRoute::kContiguous || plan.route == CopyRoute::kRows;
+  plan.streams = has_runs && is_beyond_cache(nest.numel() * nest.element_size[kDst]);
   switch (plan.route) {
     case CopyRoute::kContiguous: block_contiguous(plan); break;
-    case CopyRoute::kRows: block_wide(plan, CopyTuning::kRowBlock); break;
+    case CopyRoute::kRows: block_wide(plan, streams_tiles(plan) ? tile_elements(plan) : CopyTuning::kRowBlock); break;
     case CopyRoute::kReversedRows: block_wide(plan, tile_elements(plan)); break;
     case CopyRoute::kInterleave: block_interleave(plan); break;
     case CopyRoute::kDeinterleave: block_deinterleave(plan); break;

@@ -30,13 +30,17 @@ struct CopyPlan {
   // which the copy proceeds. Every block is read before it is written, as far as it needs a tile of its own.
   layout::LoopNest<2> nest;
   int64_t block_rows = 0, block_columns = 0;
-  int team = 1;  // threads
+  bool streams = false;  // runs are written past the cache
+  int team = 1;          // threads
 
   const char* refusals[kCopyRoutes] = {};  // by route: why a faster one was not taken
 };
 
 // Blocks that go through a tile are at most this large, in either dtype.
 inline constexpr int64_t kCopyTileBytes = 16 * 1024;
+
+// Whether a result of so many bytes is read from memory anyway, so that writing it past the cache loses nothing.
+bool is_beyond_cache(int64_t bytes);
 
 // `nest`: as set by layout::set_operand, dst first; at least one element, and none repeated in dst. Neither dtype is
 // kOther. `threads`: as many as may be used.

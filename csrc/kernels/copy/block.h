@@ -18,6 +18,7 @@ struct Block {
   int64_t rows, columns;
   int64_t dst_row_stride, dst_column_stride;
   int64_t src_row_stride, src_column_stride;
+  bool streams = false;  // copy_rows writes past the cache
 };
 
 // Moves rows x columns elements of 1, 2, 4, 8 or 16 bytes, bit by bit.
@@ -40,12 +41,19 @@ void deinterleave(const Block& block, int64_t element_size);
 void transpose(const Block& block, int64_t element_size);
 void copy_strided(const Block& block, int64_t element_size);
 
+// Interleaves `ways` (2 to 4) runs of `count` elements each. Layouts, aliasing and cost as of interleave().
+void interleave_runs(std::byte* dst, const std::byte* const src[4], int64_t ways, int64_t count, int64_t element_size);
+
+// Copies bytes from one run to another; apart. `streams`: past the cache, for what is larger than it.
+void copy_run(std::byte* dst, const std::byte* src, int64_t bytes, bool streams);
+
 // Calls body(block) for every block of the plan, from the plan's team of threads.
 template <typename Body>
 void for_each_block(const plan::CopyPlan& plan, const Body& body) {
   const auto run = [&](const layout::LoopNest<2>& nest) {
     const layout::Block<2> inner = layout::inner_block(nest);
     Block block{};
+    block.streams = plan.streams;
     block.dst_row_stride = inner.row_stride[0] * nest.element_size[0];
     block.dst_column_stride = inner.column_stride[0] * nest.element_size[0];
     block.src_row_stride = inner.row_stride[1] * nest.element_size[1];

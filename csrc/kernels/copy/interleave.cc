@@ -33,16 +33,20 @@ HWY_INLINE void deinterleave_vectors(D d, const T* src, T* const (&dst)[4], int6
 
 // The last vector of either overlaps the one before it.
 template <int kWays, class D, typename T = hn::TFromD<D>>
-void interleave_columns(D d, const Block& b) {
+void interleave_columns(D d, T* dst, const std::byte* const* runs, int64_t count) {
   const int64_t lanes = hn::Lanes(d);
   const T* src[4] = {};
   HWY_UNROLL(4)
-  for (int r = 0; r < kWays; ++r) src[r] = reinterpret_cast<const T*>(b.src + r * b.src_row_stride);
-  T* dst = reinterpret_cast<T*>(b.dst);
+  for (int r = 0; r < kWays; ++r) src[r] = reinterpret_cast<const T*>(runs[r]);
   int64_t i = 0;
-  for (; i + lanes <= b.columns; i += lanes) interleave_vectors<kWays>(d, src, i, dst + i * kWays);
-  i = b.columns - lanes;
-  interleave_vectors<kWays>(d, src, i, dst + i * kWays);
+  for (; i + lanes <= count; i += lanes) interleave_vectors<kWays>(d, src, i, dst + i * kWays);
+  if (count < lanes) {
+    for (; i < count; ++i)
+      for (int r = 0; r < kWays; ++r) dst[i * kWays + r] = src[r][i];
+  } else if (i < count) {
+    i = count - lanes;
+    interleave_vectors<kWays>(d, src, i, dst + i * kWays);
+  }
 }
 
 // Of kWays interleaved rows the first kKept.
@@ -74,13 +78,22 @@ void deinterleave_kept(D d, const Block& b) {
 }
 
 template <typename T>
-void interleave_block(const Block& b) {
+void interleave_as(std::byte* dst, const std::byte* const* src, int64_t ways, int64_t count) {
   const hn::ScalableTag<T> d;
-  if (b.columns < static_cast<int64_t>(hn::Lanes(d))) return kernels::copy_strided(b, sizeof(T));
-  switch (b.rows) {
-    case 2: return interleave_columns<2>(d, b);
-    case 3: return interleave_columns<3>(d, b);
-    case 4: return interleave_columns<4>(d, b);
+  auto* to = reinterpret_cast<T*>(dst);
+  switch (ways) {
+    case 2: return interleave_columns<2>(d, to, src, count);
+    case 3: return interleave_columns<3>(d, to, src, count);
+    case 4: return interleave_columns<4>(d, to, src, count);
+  }
+}
+
+void interleave_runs(std::byte* dst, const std::byte* const* src, int64_t ways, int64_t count, int64_t element_size) {
+  switch (element_size) {
+    case 1: return interleave_as<uint8_t>(dst, src, ways, count);
+    case 2: return interleave_as<uint16_t>(dst, src, ways, count);
+    case 4: return interleave_as<uint32_t>(dst, src, ways, count);
+    case 8: return interleave_as<uint64_t>(dst, src, ways, count);
   }
 }
 
@@ -92,16 +105,6 @@ void deinterleave_block(const Block& b) {
     case 2: return deinterleave_kept<2>(d, b);
     case 3: return deinterleave_kept<3>(d, b);
     case 4: return deinterleave_kept<4>(d, b);
-  }
-}
-
-void interleave(const Block& block, int64_t element_size) {
-  switch (element_size) {
-    case 1: return interleave_block<uint8_t>(block);
-    case 2: return interleave_block<uint16_t>(block);
-    case 4: return interleave_block<uint32_t>(block);
-    case 8: return interleave_block<uint64_t>(block);
-    default: return kernels::copy_strided(block, element_size);
   }
 }
 
@@ -120,15 +123,23 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace flexcpu {
-HWY_EXPORT(interleave);
+HWY_EXPORT(interleave_runs);
 HWY_EXPORT(deinterleave);
 }  // namespace flexcpu
 
 namespace flexcpu::kernels {
 
-void interleave(const Block& block, int64_t element_size) {
-  HWY_DYNAMIC_DISPATCH(flexcpu::interleave)(block, element_size);
+void interleave_runs(std::byte* dst, const std::byte* const src[4], int64_t ways, int64_t count, int64_t element_size) {
+  HWY_DYNAMIC_DISPATCH(flexcpu::interleave_runs)(dst, src, ways, count, element_size);
 }
+
+void interleave(const Block& block, int64_t element_size) {
+  if (element_size == 16) return copy_strided(block, element_size);
+  const std::byte* src[4] = {};
+  for (int64_t r = 0; r < block.rows; ++r) src[r] = block.src + r * block.src_row_stride;
+  interleave_runs(block.dst, src, block.rows, block.columns, element_size);
+}
+
 void deinterleave(const Block& block, int64_t element_size) {
   HWY_DYNAMIC_DISPATCH(flexcpu::deinterleave)(block, element_size);
 }

@@ -5,6 +5,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/copy/strided.cc"
 #include "hwy/foreach_target.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/simd/compat-inl.h"
 
@@ -98,6 +99,18 @@ void reverse_rows(const Block& block, int64_t element_size) {
   }
 }
 
+void stream_run(std::byte* dst, const std::byte* src, int64_t bytes) {
+  const hn::ScalableTag<uint8_t> d;
+  constexpr int64_t lanes = hn::MaxLanes(d);
+  const int64_t head = -reinterpret_cast<intptr_t>(dst) & (lanes - 1);
+  std::memcpy(dst, src, head);
+  int64_t i = head;
+  for (; i + lanes <= bytes; i += lanes)
+    hn::Stream(hn::LoadU(d, reinterpret_cast<const uint8_t*>(src + i)), d, reinterpret_cast<uint8_t*>(dst + i));
+  std::memcpy(dst + i, src + i, bytes - i);
+  hwy::FlushStream();
+}
+
 }  // namespace flexcpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -105,6 +118,7 @@ HWY_AFTER_NAMESPACE();
 namespace flexcpu {
 HWY_EXPORT(copy_strided);
 HWY_EXPORT(reverse_rows);
+HWY_EXPORT(stream_run);
 }  // namespace flexcpu
 
 namespace flexcpu::kernels {
@@ -117,11 +131,20 @@ void reverse_rows(const Block& block, int64_t element_size) {
   HWY_DYNAMIC_DISPATCH(flexcpu::reverse_rows)(block, element_size);
 }
 
+void copy_run(std::byte* dst, const std::byte* src, int64_t bytes, bool streams) {
+  constexpr int64_t kShortest = 4096;  // with a line at either end that is not streamed
+  if (streams && bytes >= kShortest) {
+    HWY_DYNAMIC_DISPATCH(flexcpu::stream_run)(dst, src, bytes);
+  } else {
+    std::memcpy(dst, src, bytes);
+  }
+}
+
 void copy_rows(const Block& block, int64_t element_size) {
   for (int64_t r = 0; r < block.rows; ++r) {
     std::byte* dst = block.dst + r * block.dst_row_stride;
     const std::byte* src = block.src + r * block.src_row_stride;
-    if (dst != src) std::memcpy(dst, src, block.columns * element_size);
+    if (dst != src) copy_run(dst, src, block.columns * element_size, block.streams);
   }
 }
 

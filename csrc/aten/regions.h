@@ -1,0 +1,50 @@
+#pragma once
+// Parts of tensors for kernels that rearrange: what views are to tensors, without the tensors.
+
+#include "device/operand.h"
+#include "kernels/copy/copy.h"
+#include "layout/loop_nest.h"
+
+namespace flexcpu::aten {
+
+// The elements of a tensor or of a part of it, which layout::part_of() cuts out.
+struct Region {
+  layout::LoopNest<1> nest;
+  DType dtype;
+};
+
+template <typename Operand>
+Region region_of(const Operand& operand) {
+  Region region;
+  region.dtype = operand.dtype();
+  region.nest.rank = static_cast<int>(operand.sizes().size());
+  std::copy(operand.sizes().begin(), operand.sizes().end(), region.nest.extents.begin());
+  layout::set_operand(region.nest, 0, operand.data(), operand.sizes(), operand.strides(), operand.element_size());
+  return region;
+}
+
+inline Region part_of(const Region& region, int64_t d, int64_t begin, int64_t end) {
+  return {layout::part_of(region.nest, static_cast<int>(d), begin, end), region.dtype};
+}
+
+// The same elements, dimension `d` from its end.
+inline Region reversed(Region region, int64_t d) {
+  auto& [nest, dtype] = region;
+  nest.data[0] += (nest.extents[d] - 1) * nest.strides[0][d] * nest.element_size[0];
+  nest.strides[0][d] = -nest.strides[0][d];
+  return region;
+}
+
+// dst = src, converted; of the same extents, apart or the same elements. Nothing where there are no elements.
+inline void copy(const Region& dst, const Region& src) {
+  layout::LoopNest<2> nest;
+  nest.rank = dst.nest.rank;
+  nest.extents = dst.nest.extents;
+  nest.strides = {dst.nest.strides[0], src.nest.strides[0]};
+  nest.data = {dst.nest.data[0], src.nest.data[0]};
+  nest.element_size = {dst.nest.element_size[0], src.nest.element_size[0]};
+  if (nest.numel() == 0) return;
+  kernels::copy(plan::plan_copy(nest, dst.dtype, src.dtype, false, false, device::num_threads()));
+}
+
+}  // namespace flexcpu::aten
