@@ -42,10 +42,13 @@ def load() -> None:
         if not core.cpu_has_baseline():
             raise ImportError('flexcpu needs a processor with SSE4.2. Use device="cpu" on this machine.')
         mode = _choice("FLEXCPU_FALLBACK", FALLBACK_MODES)
+        cache_limit = _size("FLEXCPU_CACHE_LIMIT")
         core.cap_target(_choice("FLEXCPU_SIMD", SIMD_TARGETS))
         _register(core)
         if mode:
             core.set_fallback_mode(getattr(core.FallbackMode, mode))
+        if cache_limit is not None:
+            core.set_cache_limit(cache_limit)
         _loaded = True
 
 
@@ -100,6 +103,16 @@ def _choice(variable: str, permitted: tuple[str, ...]) -> str:
     if value and value not in permitted:
         raise ImportError(f'{variable} must be one of {", ".join(permitted)}, not "{value}".')
     return value
+
+
+def _size(variable: str) -> int | None:
+    value = os.environ.get(variable, "")
+    if not value:
+        return None
+    match = re.fullmatch(r"(\d+)([KMGT]?)", value)
+    if not match or (nbytes := int(match[1]) << 10 * " KMGT".index(match[2] or " ")) >= 2**64:
+        raise ImportError(f'{variable} must be a number of bytes, such as 0, 512M or 4G, not "{value}".')
+    return nbytes
 
 
 def _register(core: ModuleType) -> None:

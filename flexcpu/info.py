@@ -56,6 +56,7 @@ def collect() -> dict[str, Any]:
         "environment": {
             "FLEXCPU_SIMD": {"value": os.environ.get("FLEXCPU_SIMD"), "permitted": list(SIMD_TARGETS)},
             "FLEXCPU_FALLBACK": {"value": os.environ.get("FLEXCPU_FALLBACK"), "permitted": list(FALLBACK_MODES)},
+            "FLEXCPU_CACHE_LIMIT": {"value": os.environ.get("FLEXCPU_CACHE_LIMIT"), "permitted": ["bytes", "512M", "4G"]},
         },
         "libraries": mapped_libraries(),
         "memory": {

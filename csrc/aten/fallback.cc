@@ -12,6 +12,7 @@
 #include "aten/layouts.h"
 #include "device/alias.h"
 #include "device/autograd_thread.h"
+#include "device/cpu_allocator.h"
 #include "device/generator.h"
 
 namespace flexcpu::aten {
@@ -165,6 +166,7 @@ class Call {
       alias_arguments(/*writes=*/false);
       // As below a CPU kernel's own wrapper: the caller's autograd is done.
       at::AutoDispatchBelowADInplaceOrView guard;
+      const device::CpuKernelScope scope;
       handle_.redispatchBoxed(layouts_.cpu_keys(), stack_);
     } catch (...) {
       // The caller may keep the stack: no alias must be left on it.

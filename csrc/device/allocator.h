@@ -3,11 +3,13 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include <string>
+
 namespace flexcpu::device {
 
 c10::DeviceAllocator* allocator();
 
-// Bytes alive in buffers.
-int64_t memory_allocated();
+// What a c10::OutOfMemoryError says of an allocation of `nbytes` that failed.
+std::string out_of_memory_text(size_t nbytes);
 
 }  // namespace flexcpu::device

@@ -9,7 +9,9 @@
 #include <new>
 
 #include "device/allocator.h"
+#include "device/cpu_allocator.h"
 #include "device/storage_lock.h"
+#include "memory/block_cache.h"
 #include "memory/statistics.h"
 
 namespace flexcpu::device {
@@ -37,8 +39,7 @@ Buffer* allocate(size_t nbytes) {
   try {
     return Buffer::allocate(nbytes);
   } catch (const std::bad_alloc&) {
-    TORCH_CHECK_WITH(OutOfMemoryError, false, "flex out of memory. Tried to allocate ", nbytes, " bytes; ",
-                     memory_allocated(), " bytes are allocated on the device.");
+    TORCH_CHECK_WITH(OutOfMemoryError, false, out_of_memory_text(nbytes));
   }
 }
 
@@ -132,6 +133,7 @@ c10::DataPtr own(c10::DataPtr data, size_t nbytes, c10::Device device) {
     return data;
   }
   if (data.get() == nullptr || nbytes == 0) return data_ptr_on(nullptr, device);
+  if (Buffer* buffer = take_kernel_buffer(data)) return data_ptr_on(buffer, device);
   void* bytes = data.get();
   auto* holder = new c10::DataPtr(std::move(data));
   return data_ptr_on(Buffer::adopt(bytes, nbytes, holder, [](void* p) { delete static_cast<c10::DataPtr*>(p); }), device);
@@ -145,8 +147,10 @@ c10::intrusive_ptr<c10::StorageImpl> storage_on(c10::DataPtr data, size_t nbytes
   return storage;
 }
 
+c10::DataPtr new_bytes(size_t nbytes, c10::Device device) { return data_ptr_on(allocate(nbytes), device); }
+
 c10::intrusive_ptr<c10::StorageImpl> new_storage(size_t nbytes, c10::Device device) {
-  return storage_on(data_ptr_on(allocate(nbytes), device), nbytes);
+  return storage_on(new_bytes(nbytes, device), nbytes);
 }
 
 c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl* storage, size_t offset, size_t nbytes, c10::Device device) {

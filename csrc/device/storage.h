@@ -55,6 +55,9 @@ struct Access {
   Pin pin;
 };
 
+// A new DataPtr of ours on `nbytes` uninitialised bytes. Throws c10::OutOfMemoryError with the sizes.
+c10::DataPtr new_bytes(size_t nbytes, c10::Device device = kFlex);
+
 // A new storage of `nbytes` uninitialised bytes. Throws c10::OutOfMemoryError with the size.
 c10::intrusive_ptr<c10::StorageImpl> new_storage(size_t nbytes, c10::Device device = kFlex);
 

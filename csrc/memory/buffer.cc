@@ -1,49 +1,49 @@
 #include "memory/buffer.h"
 
-#include <cstdlib>
 #include <new>
 #include <stdexcept>
 
+#include "memory/block_cache.h"
 #include "memory/statistics.h"
 
 namespace flexcpu::memory {
 
-Statistics& statistics() {
-  static Statistics instance;
-  return instance;
-}
-
 namespace {
 
-void count_new(size_t size) {
-  statistics().allocations.increase(1);
-  statistics().allocated_bytes.increase(static_cast<int64_t>(size));
+void count_new(const void* data, size_t size) {
+  const Pool pool = pool_of(size);
+  statistics().allocations.increase(pool, 1);
+  statistics().allocated_bytes.increase(pool, static_cast<int64_t>(size));
+  if (Observer tell = observer.load(std::memory_order_relaxed)) tell(data, static_cast<int64_t>(size));
+}
+
+void count_gone(const void* data, size_t size) {
+  const Pool pool = pool_of(size);
+  statistics().allocations.decrease(pool, 1);
+  statistics().allocated_bytes.decrease(pool, static_cast<int64_t>(size));
+  if (Observer tell = observer.load(std::memory_order_relaxed)) tell(data, -static_cast<int64_t>(size));
 }
 
 }  // namespace
 
 Buffer* Buffer::allocate(size_t size) {
-  // malloc serves small blocks from the thread's own cache, which posix_memalign passes by: aligning one ourselves is cheaper.
-  constexpr size_t kSmall = 768;
-  void* block = nullptr;
-  std::byte* header = nullptr;
-  if (size <= kSmall) {
-    block = std::malloc(2 * kAlignment + size);
-    header = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(block) + kAlignment - 1) & ~(kAlignment - 1));
-  } else if (size <= SIZE_MAX - kAlignment && posix_memalign(&block, kAlignment, kAlignment + size) == 0) {
-    header = static_cast<std::byte*>(block);
-  }
-  if (block == nullptr) {
+  Block block;
+  try {
+    block = take_block(size);
+  } catch (const std::bad_alloc&) {
     statistics().out_of_memory.fetch_add(1, std::memory_order_relaxed);
-    throw std::bad_alloc();
+    throw;
   }
-  count_new(size);
-  return new (header) Buffer(header + kAlignment, size, block, nullptr);
+  static_assert(sizeof(Buffer) <= kHeader);
+  auto* buffer = new (block.data - kHeader) Buffer(block.data, size, reinterpret_cast<void*>(block.capacity), nullptr);
+  count_new(block.data, size);
+  return buffer;
 }
 
 Buffer* Buffer::adopt(void* data, size_t size, void* context, void (*release)(void*)) {
   Buffer* buffer = new Buffer(data, size, context, release);
-  count_new(size);
+  count_reserved(size);
+  count_new(data, size);
   return buffer;
 }
 
@@ -94,13 +94,13 @@ void Buffer::keep(Buffer* other) {
 
 void Buffer::destroy() {
   if (Buffer* kept = kept_.load(std::memory_order_acquire)) kept->release();
-  statistics().allocations.decrease(1);
-  statistics().allocated_bytes.decrease(static_cast<int64_t>(size_));
+  count_gone(data_, size_);
   if (release_ == nullptr) {
-    void* block = context_;
+    const Block block{static_cast<std::byte*>(data_), reinterpret_cast<size_t>(context_)};
     this->~Buffer();
-    std::free(block);
+    give_block(block);
   } else {
+    count_returned(size_);
     release_(context_);
     delete this;
   }

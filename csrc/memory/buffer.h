@@ -22,8 +22,6 @@
 
 namespace flexcpu::memory {
 
-inline constexpr size_t kAlignment = 64;  // of every buffer's bytes: a cache line, an AVX-512 vector
-
 class Buffer {
  public:
   // A buffer of `size` uninitialised bytes with one owner, the header in front of the bytes. Throws std::bad_alloc.
@@ -99,11 +97,9 @@ class Buffer {
   std::atomic<uint64_t> generation_{0};
   void* data_;
   size_t size_;
-  void* context_;           // what release_ takes, or the malloc'ed block
+  void* context_;           // what release_ takes, or the block's capacity
   void (*release_)(void*);  // null: the header stands in front of the bytes
   std::atomic<Buffer*> kept_{nullptr};
 };
-
-static_assert(sizeof(Buffer) <= kAlignment, "the header fits in front of aligned bytes");
 
 }  // namespace flexcpu::memory

@@ -1,7 +1,9 @@
 #pragma once
 // What the device's memory holds, counted as it changes. Every figure is process-wide and read without a lock.
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace flexcpu::memory {
@@ -37,14 +39,66 @@ class Gauge {
   std::atomic<int64_t> allocated_{0}, freed_{0}, peak_{0}, allocated_before_{0}, freed_before_{0};
 };
 
+// As torch.cuda's: of blocks that threads keep for themselves, and of all larger ones (block_cache.h).
+enum class Pool { kSmall, kLarge };
+
+Pool pool_of(size_t bytes);
+
+// A figure of both pools.
+class PooledGauge {
+ public:
+  void increase(Pool pool, int64_t amount) {
+    pools_[static_cast<int>(pool)].increase(amount);
+    raise_peak();
+  }
+  void decrease(Pool pool, int64_t amount) { pools_[static_cast<int>(pool)].decrease(amount); }
+  void reset_peak() {
+    for (Gauge& pool : pools_) pool.reset_peak();
+    peak_.store(current(), std::memory_order_relaxed);
+  }
+  void reset_accumulated() {
+    for (Gauge& pool : pools_) pool.reset_accumulated();
+  }
+
+  const Gauge& of(Pool pool) const { return pools_[static_cast<int>(pool)]; }
+  int64_t current() const { return pools_[0].current() + pools_[1].current(); }
+  int64_t peak() const { return peak_.load(std::memory_order_relaxed); }
+  int64_t allocated() const { return pools_[0].allocated() + pools_[1].allocated(); }
+  int64_t freed() const { return pools_[0].freed() + pools_[1].freed(); }
+
+ private:
+  void raise_peak() {
+    const int64_t now = current();
+    int64_t peak = peak_.load(std::memory_order_relaxed);
+    while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+    }
+  }
+
+  Gauge pools_[2];
+  std::atomic<int64_t> peak_{0};
+};
+
 struct Statistics {
-  Gauge allocations;               // buffers alive
-  Gauge allocated_bytes;           // their sizes
+  PooledGauge allocations;         // buffers alive
+  PooledGauge allocated_bytes;     // their sizes
+  PooledGauge segments;            // blocks of the system's memory, in use or kept
+  PooledGauge reserved_bytes;      // their capacities
+  std::atomic<int64_t> retries{0};  // the system had no more until what was kept went back
   std::atomic<int64_t> shares{0};  // copies that became an increment
   std::atomic<int64_t> unshares{0};  // first writes that had to copy after all
   std::atomic<int64_t> out_of_memory{0};
+
+  std::array<PooledGauge*, 4> gauges() { return {&allocations, &allocated_bytes, &segments, &reserved_bytes}; }
 };
 
 Statistics& statistics();
+
+// A block that came from the system, or went back.
+void count_reserved(size_t capacity);
+void count_returned(size_t capacity);
+
+// Is told of every buffer that comes (bytes > 0) and goes (bytes < 0), when there is one: the profiler.
+using Observer = void (*)(const void* data, int64_t bytes);
+inline std::atomic<Observer> observer{nullptr};
 
 }  // namespace flexcpu::memory

@@ -16,6 +16,7 @@
 #include "device/share.h"
 #include "device/storage.h"
 #include "kernels/simd/targets.h"
+#include "memory/block_cache.h"
 #include "memory/statistics.h"
 #include "onednn/engine.h"
 #include "plan/explain.h"
@@ -34,24 +35,21 @@ py::object wrap(c10::intrusive_ptr<c10::StorageImpl> storage) {
   return py::reinterpret_steal<py::object>(THPStorage_Wrap(c10::Storage(std::move(storage))));
 }
 
-py::dict gauge(const memory::Gauge& of) {
+// What torch's statistics of a device have no place for.
+py::dict sharing_statistics() {
   py::dict figures;
-  figures["current"] = of.current();
-  figures["peak"] = of.peak();
-  figures["allocated"] = of.allocated();
-  figures["freed"] = of.freed();
+  figures["num_shares"] = memory::statistics().shares.load(std::memory_order_relaxed);
+  figures["num_unshares"] = memory::statistics().unshares.load(std::memory_order_relaxed);
   return figures;
 }
 
-py::dict memory_statistics() {
-  const memory::Statistics& now = memory::statistics();
-  py::dict figures;
-  figures["allocation"] = gauge(now.allocations);
-  figures["allocated_bytes"] = gauge(now.allocated_bytes);
-  figures["num_shares"] = now.shares.load(std::memory_order_relaxed);
-  figures["num_unshares"] = now.unshares.load(std::memory_order_relaxed);
-  figures["num_ooms"] = now.out_of_memory.load(std::memory_order_relaxed);
-  return figures;
+// [(address, capacity, bytes in use)] of every large block.
+py::list segments() {
+  py::list found;
+  memory::for_each_segment([&](const memory::Segment& segment) {
+    found.append(py::make_tuple(reinterpret_cast<uintptr_t>(segment.address), segment.capacity, segment.size));
+  });
+  return found;
 }
 
 // {"owners", "escaped", "pinned_down", "generation"} of a storage's buffer; None when its bytes are not one of ours.
@@ -71,11 +69,16 @@ py::object wrap_or_none(c10::intrusive_ptr<c10::StorageImpl> storage) {
 }
 
 void bind_memory(py::module_& m) {
-  m.def("memory_statistics", &memory_statistics);
+  m.def("sharing_statistics", &sharing_statistics);
+  m.def("segments", &segments);
   m.def("reset_peak_memory_stats", [] { device::allocator()->resetPeakStats(0); });
   m.def("reset_accumulated_memory_stats", [] { device::allocator()->resetAccumulatedStats(0); });
   m.def("memory_info", [] { return device::allocator()->getMemoryInfo(0); }, "(free, total) bytes of the machine");
-  m.def("empty_cache", [] { device::allocator()->emptyCache(); });
+  m.def("empty_cache", &memory::empty_block_cache);
+  m.def("cache_limit", &memory::block_cache_limit);
+  m.def("set_cache_limit", &memory::set_block_cache_limit);
+  m.def("memory_limit", &memory::memory_limit);
+  m.def("set_memory_limit", &memory::set_memory_limit);
 
   m.def("buffer_state", &buffer_state);
   m.def("address", [](const py::object& storage) { return reinterpret_cast<uintptr_t>(device::read(storage_of(storage)).data); },

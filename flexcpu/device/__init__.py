@@ -7,7 +7,9 @@ returns.
 from .. import _C
 from .fallback import fallback_mode, fallback_report, forbid_fallback, reset_fallback_report, set_fallback_mode
 from .memory import (
+    cache_limit,
     empty_cache,
+    get_per_process_memory_fraction,
     max_memory_allocated,
     max_memory_cached,
     max_memory_reserved,
@@ -15,6 +17,7 @@ from .memory import (
     memory_allocated,
     memory_cached,
     memory_reserved,
+    memory_snapshot,
     memory_stats,
     memory_stats_as_nested_dict,
     memory_summary,
@@ -22,6 +25,8 @@ from .memory import (
     reset_max_memory_allocated,
     reset_max_memory_cached,
     reset_peak_memory_stats,
+    set_cache_limit,
+    set_per_process_memory_fraction,
 )
 from .properties import (
     can_device_access_peer,
@@ -65,6 +70,7 @@ __all__ = [
     "Event",
     "Stream",
     "StreamContext",
+    "cache_limit",
     "can_device_access_peer",
     "current_device",
     "current_stream",
@@ -82,6 +88,7 @@ __all__ = [
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
+    "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
     "init",
@@ -98,6 +105,7 @@ __all__ = [
     "memory_allocated",
     "memory_cached",
     "memory_reserved",
+    "memory_snapshot",
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
@@ -108,8 +116,10 @@ __all__ = [
     "reset_peak_memory_stats",
     "seed",
     "seed_all",
+    "set_cache_limit",
     "set_device",
     "set_fallback_mode",
+    "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",

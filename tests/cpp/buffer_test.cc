@@ -7,6 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "memory/block_cache.h"
 #include "memory/statistics.h"
 
 namespace flexcpu::memory {

@@ -27,12 +27,12 @@ def test_names_of_cuda_that_have_a_meaning_are_there():
         "MemPool", "amp", "caching_allocator_alloc", "caching_allocator_delete", "caching_allocator_disabled",
         "caching_allocator_enable", "change_current_allocator", "check_error", "clock_rate", "cudaStatus", "cudart",
         "current_blas_handle", "current_solver_handle", "device_memory_used", "get_allocator_backend",
-        "get_gencode_flags", "get_per_process_memory_fraction", "get_stream_from_external", "get_sync_debug_mode",
+        "get_gencode_flags", "get_stream_from_external", "get_sync_debug_mode",
         "graph", "graph_pool_handle", "graphs", "has_half", "has_magma", "host_memory_stats",
         "host_memory_stats_as_nested_dict", "ipc_collect", "is_current_stream_capturing", "is_tf32_supported",
-        "jiterator", "list_gpu_processes", "make_graphed_callables", "memory_snapshot", "memory_usage", "nccl", "nvtx",
+        "jiterator", "list_gpu_processes", "make_graphed_callables", "memory_usage", "nccl", "nvtx",
         "power_draw", "profiler", "reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats",
-        "set_per_process_memory_fraction", "set_sync_debug_mode", "sparse", "temperature", "tunable", "use_mem_pool",
+        "set_sync_debug_mode", "sparse", "temperature", "tunable", "use_mem_pool",
         "utilization",
     }  # fmt: skip
     expected = {name for name in torch.cuda.__all__ if not name.endswith(("Storage", "Tensor"))} - missing

@@ -92,15 +92,15 @@ def test_every_kind_of_write_leaves_peers_alone(op):
 def test_only_a_writer_with_peers_copies():
     source = make()
     _C.reset_accumulated_memory_stats()
-    unshares = _C.memory_statistics()["num_unshares"]
+    unshares = _C.sharing_statistics()["num_unshares"]
     peer = source.clone()
     address = _C.alias_on_cpu(make()).data_ptr()  # an unrelated escape counts for nothing
-    assert address and _C.memory_statistics()["num_unshares"] == unshares
+    assert address and _C.sharing_statistics()["num_unshares"] == unshares
     peer.add_(1)
-    assert _C.memory_statistics()["num_unshares"] == unshares + 1
+    assert _C.sharing_statistics()["num_unshares"] == unshares + 1
     peer.add_(1)
     source.add_(1)  # the last owner writes in place
-    assert _C.memory_statistics()["num_unshares"] == unshares + 1
+    assert _C.sharing_statistics()["num_unshares"] == unshares + 1
 
 
 def test_the_last_owner_steals_the_bytes():
@@ -108,9 +108,9 @@ def test_the_last_owner_steals_the_bytes():
     peer = source.clone()
     del source
     assert state(peer)["owners"] == 1
-    unshares = _C.memory_statistics()["num_unshares"]
+    unshares = _C.sharing_statistics()["num_unshares"]
     peer.add_(1)
-    assert _C.memory_statistics()["num_unshares"] == unshares
+    assert _C.sharing_statistics()["num_unshares"] == unshares
     assert peer.sum().item() == sum(range(1, 1001))
 
 
