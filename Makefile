@@ -32,9 +32,10 @@ build: .venv/installed ## the extension, into flexcpu/; only what changed is com
 
 test-cpp: build ## the kernels' tests, once for every instruction set, and storages under sanitizers
 	$(CMAKE) -DFLEXCPU_BUILD_TESTS=ON $(BUILD)
-	$(CMAKE) --build $(BUILD) --target flexcpu_tests storage_stress_thread storage_stress_address
+	$(CMAKE) --build $(BUILD) --target flexcpu_tests \
+		storage_stress_thread storage_stress_address block_cache_thread block_cache_address
 	for simd in $(SIMD); do FLEXCPU_SIMD=$$simd $(BUILD)/tests/cpp/flexcpu_tests --gtest_brief=1 || exit 1; done
-	cd $(BUILD) && ctest --output-on-failure -R storage_stress
+	cd $(BUILD) && ctest --output-on-failure -R 'storage_stress|block_cache'
 
 test-conformance: build ## the device against stock CPU, and again for every lesser instruction set
 	.venv/bin/python -m flexcpu.conformance --quick --json build/conformance.json
