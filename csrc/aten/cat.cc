@@ -14,10 +14,8 @@
 #include "aten/fallback.h"
 #include "aten/regions.h"
 #include "aten/scalar.h"
-#include "device/allocate.h"
 #include "device/autograd_thread.h"
 #include "kernels/cat/cat.h"
-#include "layout/result_strides.h"
 
 namespace flexcpu::aten {
 namespace {
@@ -77,12 +75,6 @@ bool can_write(const Tensor& out, const Tensors& tensors, const Join& join) {
   return std::none_of(tensors.begin(), tensors.end(), [&](const Tensor& tensor) { return out.is_alias_of(tensor); });
 }
 
-Tensor new_result(const Join& join) {
-  Tensor result = device::empty(join.sizes, join.dtype);
-  if (join.format != MemoryFormat::Contiguous) result.unsafeGetTensorImpl()->empty_tensor_restride(join.format);
-  return result;
-}
-
 // Rows and columns of contiguous tensors of one dtype.
 void join_contiguous(const device::Writer& dst, const Tensors& tensors, int64_t dim) {
   plan::CatPlan plan;
@@ -117,7 +109,7 @@ bool compute(const Tensors& tensors, int64_t dim, Tensor& result) {
   if (!examine(tensors, dim, join)) return false;
   const bool is_new = !result.defined();
   if (is_new) {
-    result = new_result(join);
+    result = new_in_format(join.sizes, join.dtype, join.format);
   } else {
     if (!can_write(result, tensors, join)) return false;
     device::enter();

@@ -1,6 +1,10 @@
 #pragma once
 // Parts of tensors for kernels that rearrange: what views are to tensors, without the tensors.
 
+#include <ATen/ExpandUtils.h>
+#include <ATen/core/Tensor.h>
+
+#include "device/allocate.h"
 #include "device/operand.h"
 #include "kernels/copy/copy.h"
 #include "layout/loop_nest.h"
@@ -33,6 +37,39 @@ inline Region reversed(Region region, int64_t d) {
   nest.data[0] += (nest.extents[d] - 1) * nest.strides[0][d] * nest.element_size[0];
   nest.strides[0][d] = -nest.strides[0][d];
   return region;
+}
+
+// Dimension `d` as two, the inner one of `inner` steps.
+inline Region split(Region region, int64_t d, int64_t inner) {
+  auto& [nest, dtype] = region;
+  for (int64_t e = nest.rank++; e > d; --e) {
+    nest.extents[e] = nest.extents[e - 1];
+    nest.strides[0][e] = nest.strides[0][e - 1];
+  }
+  nest.extents[d] /= inner;
+  nest.strides[0][d] *= inner;
+  nest.extents[d + 1] = inner;
+  return region;
+}
+
+inline Region moved(Region region, int64_t from, int64_t to) {
+  layout::move_dimension(region.nest, static_cast<int>(from), static_cast<int>(to));
+  return region;
+}
+
+// A new tensor of the same sizes, its dimensions in the same order, as torch.empty_like.
+inline at::Tensor new_like(const at::Tensor& tensor) {
+  if (tensor.is_non_overlapping_and_dense())
+    return device::empty_strided(tensor.sizes(), tensor.strides(), tensor.scalar_type());
+  return device::empty_strided(tensor.sizes(), at::infer_dense_strides(tensor.sizes(), tensor.strides()),
+                               tensor.scalar_type());
+}
+
+// And one in a memory format.
+inline at::Tensor new_in_format(c10::IntArrayRef sizes, c10::ScalarType dtype, c10::MemoryFormat format) {
+  at::Tensor tensor = device::empty(sizes, dtype);
+  if (format != c10::MemoryFormat::Contiguous) tensor.unsafeGetTensorImpl()->empty_tensor_restride(format);
+  return tensor;
 }
 
 // dst = src, converted; of the same extents, apart or the same elements. Nothing where there are no elements.
