@@ -47,15 +47,15 @@ Cast::Cast(DType dst, DType src, bool conjugate, bool negate)
   if (negate || conjugate) change_sign_ = sign_changer(part_of(dst), /*even=*/negate, /*odd=*/negate != conjugate);
 }
 
-// Conversions between real dtypes; those of f16 and bf16 pass through f32.
+// Conversions between real dtypes; those of f16 pass through f32.
 void Cast::add_conversion(DType dst, DType src, int64_t values_per_element) {
   if (have_the_same_bits(dst, src)) return;
-  if (is_half(src)) {
+  if (src == DType::kF16) {
     add(conversion(DType::kF32, src), values_per_element);
     src = DType::kF32;
   }
   if (dst == src) return;
-  if (is_half(dst) && src != DType::kF32) {
+  if (dst == DType::kF16 && src != DType::kF32) {
     add(conversion(DType::kF32, src), values_per_element);
     src = DType::kF32;
   }

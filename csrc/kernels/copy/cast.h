@@ -8,8 +8,8 @@
 namespace flexcpu::kernels {
 
 // Converts contiguous elements: a chain of at most three stages, each a pass over a piece that stays in L1, and one
-// that conjugates or negates. Most pairs of dtypes have one stage; f16, bf16 and complex ones reach the others through
-// f32 and through their components.
+// that conjugates or negates. Most pairs of dtypes have one stage; f16 and complex ones reach the others through f32 and
+// through their components.
 //
 // Dtypes: every pair. Integers wrap; a value becomes a bool by being unequal to zero, and a bool becomes 0 or 1.
 //         Floats to integers: towards zero; what does not fit follows the conversion instructions of x86, which is what

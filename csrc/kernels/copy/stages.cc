@@ -1,5 +1,6 @@
 #include "kernels/copy/stages.h"
 
+#include <cstring>
 #include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
@@ -8,7 +9,7 @@
 #include "hwy/highway.h"
 #include "kernels/simd/compat-inl.h"
 
-// Apart from f16 and bf16 these are plain loops: the compiler vectorizes them for each target. Highway's conversions
+// Apart from f16 these are plain loops: the compiler vectorizes them for each target. Highway's conversions
 // saturate where the hardware's, which are wanted here, do not.
 
 HWY_BEFORE_NAMESPACE();
@@ -21,12 +22,37 @@ struct Bool {
   uint8_t byte;
 };
 
+struct BF16 {
+  uint16_t bits;
+};
+
+HWY_INLINE float widen(BF16 x) {
+  const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+// Rounded to nearest, ties to even. NaNs, which only floats have, become quiet.
+template <bool kMayBeNaN>
+HWY_INLINE BF16 narrow(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  const uint32_t rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+  if constexpr (!kMayBeNaN) return {static_cast<uint16_t>(rounded)};
+  return {static_cast<uint16_t>(x == x ? rounded : bits >> 16 | 0x40)};
+}
+
 constexpr double kTwoTo63 = 9223372036854775808.0;
 
 template <typename To, typename From>
 HWY_INLINE To convert(From x) {
   if constexpr (std::is_same_v<From, Bool>) {
     return convert<To>(static_cast<uint8_t>(x.byte != 0));
+  } else if constexpr (std::is_same_v<From, BF16>) {
+    return convert<To>(widen(x));
+  } else if constexpr (std::is_same_v<To, BF16>) {
+    return narrow<std::is_floating_point_v<From>>(static_cast<float>(x));
   } else if constexpr (std::is_same_v<To, Bool>) {
     return {static_cast<uint8_t>(x != 0)};
   } else if constexpr (!std::is_floating_point_v<From> || std::is_floating_point_v<To>) {
@@ -50,7 +76,7 @@ void convert_values(void* dst, const void* src, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] = convert<To>(from[i]);
 }
 
-// Half is hwy::float16_t or hwy::bfloat16_t; one of To and From is float.
+// One of To and From is float, the other hwy::float16_t.
 template <typename To, typename From>
 void convert_half(void* dst, const void* src, int64_t count) {
   const hn::ScalableTag<float> d;
@@ -58,6 +84,7 @@ void convert_half(void* dst, const void* src, int64_t count) {
   auto* to = static_cast<To*>(dst);
   auto* from = static_cast<const From*>(src);
   int64_t i = 0;
+  HWY_UNROLL(4)
   for (; i + lanes <= count; i += lanes) StoreAs(LoadAs(d, from + i), d, to + i);
   if (i < count) StoreAs(LoadAs(d, from + i, count - i), d, to + i, count - i);
 }
@@ -74,6 +101,7 @@ Stage conversion_from(DType from) {
     case DType::kU16: return convert_values<To, uint16_t>;
     case DType::kU32: return convert_values<To, uint32_t>;
     case DType::kU64: return convert_values<To, uint64_t>;
+    case DType::kBF16: return convert_values<To, BF16>;
     case DType::kF32: return convert_values<To, float>;
     case DType::kF64: return convert_values<To, double>;
     default: return nullptr;
@@ -82,7 +110,6 @@ Stage conversion_from(DType from) {
 
 Stage conversion(DType to, DType from) {
   if (from == DType::kF16) return convert_half<float, hwy::float16_t>;
-  if (from == DType::kBF16) return convert_half<float, hwy::bfloat16_t>;
   switch (to) {
     case DType::kBool: return conversion_from<Bool>(from);
     case DType::kU8: return conversion_from<uint8_t>(from);
@@ -94,7 +121,7 @@ Stage conversion(DType to, DType from) {
     case DType::kU32: return conversion_from<uint32_t>(from);
     case DType::kU64: return conversion_from<uint64_t>(from);
     case DType::kF16: return convert_half<hwy::float16_t, float>;
-    case DType::kBF16: return convert_half<hwy::bfloat16_t, float>;
+    case DType::kBF16: return conversion_from<BF16>(from);
     case DType::kF32: return conversion_from<float>(from);
     case DType::kF64: return conversion_from<double>(from);
     default: return nullptr;

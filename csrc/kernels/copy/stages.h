@@ -5,7 +5,7 @@
 
 namespace flexcpu::kernels {
 
-// Between real dtypes that differ; f16 and bf16 to and from f32 only.
+// Between real dtypes that differ; f16 to and from f32 only.
 Cast::Stage conversion(DType dst, DType src);
 
 // Complex numbers as pairs of parts of `part_size` bytes (2, 4, 8). Counts are those of pairs.

@@ -29,8 +29,8 @@ struct Padding {
 // Layouts: as above.
 // Aliasing: none.
 // NaN: keeps its bits.
-// Cost: one write of dst; what is consecutive in src along the last dimension is copied as one run. `threads`: as many as
-//       may be used.
+// Cost: one write of dst; what is consecutive in src along the last dimension is copied as one run. `threads`: as many
+//       as may be used.
 void pad(const Padding& padding, int threads);
 
 }  // namespace flexcpu::kernels
