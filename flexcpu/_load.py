@@ -12,6 +12,7 @@ import torch
 TORCH_VERSION = "2.13"
 ONEDNN_PACKAGE = "onednn-cpu-gomp"
 FALLBACK_MODES = ("silent", "warn", "error")
+PENDING_MODES = ("on", "off")
 SIMD_TARGETS = ("baseline", "avx2", "avx3")
 
 _lock = threading.Lock()
@@ -42,11 +43,13 @@ def load() -> None:
         if not core.cpu_has_baseline():
             raise ImportError('flexcpu needs a processor with SSE4.2. Use device="cpu" on this machine.')
         mode = _choice("FLEXCPU_FALLBACK", FALLBACK_MODES)
+        pending = _choice("FLEXCPU_PENDING", PENDING_MODES)
         cache_limit = _size("FLEXCPU_CACHE_LIMIT")
         core.cap_target(_choice("FLEXCPU_SIMD", SIMD_TARGETS))
         _register(core)
         if mode:
             core.set_fallback_mode(getattr(core.FallbackMode, mode))
+        core.set_pending(pending != "off")
         if cache_limit is not None:
             core.set_cache_limit(cache_limit)
         _loaded = True

@@ -7,6 +7,8 @@
 #include <ATen/ops/copy_ops.h>
 #include <torch/library.h>
 
+#include <array>
+
 #include "aten/fallback.h"
 #include "device/autograd_thread.h"
 #include "device/operand.h"
@@ -44,10 +46,11 @@ bool are_same_elements(const Tensor& a, const Tensor& b) {
 
 void copy_elements(const Tensor& dst, const Tensor& src) {
   const auto contents = dst.is_alias_of(src) ? device::Contents::kKeep : device::Contents::kDiscard;
-  const device::Writer writer(dst, contents);
-  const device::Reader reader(src);
+  device::Writer writer(dst, contents);
+  device::Reader reader(src, device::Layouts::kSigned);
+  agree(std::array<device::Operand*, 1>{&writer}, std::array{&reader});
   layout::LoopNest<2> nest;
-  nest.rank = static_cast<int>(dst.dim());
+  nest.rank = static_cast<int>(writer.sizes().size());
   std::copy(writer.sizes().begin(), writer.sizes().end(), nest.extents.begin());
   layout::set_operand(nest, 0, writer.data(), writer.sizes(), writer.strides(), writer.element_size());
   layout::set_operand(nest, 1, reader.data(), reader.sizes(), reader.strides(), reader.element_size());

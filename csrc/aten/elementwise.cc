@@ -10,6 +10,7 @@
 #include <ATen/ops/sub_ops.h>
 #include <torch/library.h>
 
+#include <array>
 #include <optional>
 
 #include "aten/fallback.h"
@@ -86,13 +87,14 @@ Tensor new_result(IntArrayRef sizes, ScalarType dtype, const Tensor& a, const Te
 // An input of a kernel: a tensor, or one element converted beforehand.
 class Input {
  public:
-  Input(const Tensor& tensor, DType compute) : reader_(tensor), dtype_(reader_.dtype()) {
+  Input(const Tensor& tensor, DType compute) : reader_(tensor, device::Layouts::kSigned), dtype_(reader_.dtype()) {
     if (reader_.numel() != 1 || dtype_ == compute) return;
     value_ = converted(reader_.data(), dtype_, compute);
     dtype_ = compute;
   }
 
   DType dtype() const { return dtype_; }
+  device::Reader* reader() { return &reader_; }
 
   void bind(layout::LoopNest<3>& nest, int n) const {
     if (value_) {
@@ -111,17 +113,18 @@ class Input {
 void run(plan::BinaryPlan& plan, const Tensor& out, const Tensor& a, const Tensor& b, bool is_new) {
   auto& elements = plan.elements;
   const bool reads_out = !is_new && (out.is_alias_of(a) || out.is_alias_of(b));
-  const device::Writer writer(out, is_new      ? device::Contents::kNew
+  device::Writer writer(out, is_new      ? device::Contents::kNew
                                    : reads_out ? device::Contents::kKeep
                                                : device::Contents::kDiscard);
   // As on the CPU, one element beside 16-bit floats scales and divides them unrounded.
   plan.wide_scalar = is_half(elements.compute) && (plan.op == BinaryOp::kMul || plan.op == BinaryOp::kDiv) &&
                      b.numel() == 1 && b.scalar_type() != a.scalar_type();
-  const Input x(a, elements.compute), y(b, plan.wide_scalar ? DType::kF32 : elements.compute);
+  Input x(a, elements.compute), y(b, plan.wide_scalar ? DType::kF32 : elements.compute);
+  agree(std::array<device::Operand*, 1>{&writer}, std::array{x.reader(), y.reader()});
 
   layout::LoopNest<3>& nest = elements.nest;
   elements.dtypes = {writer.dtype(), x.dtype(), y.dtype()};
-  nest.rank = static_cast<int>(out.dim());
+  nest.rank = static_cast<int>(writer.sizes().size());
   std::copy(writer.sizes().begin(), writer.sizes().end(), nest.extents.begin());
   layout::set_operand(nest, 0, writer.data(), writer.sizes(), writer.strides(), writer.element_size());
   x.bind(nest, 1);

@@ -8,6 +8,7 @@
 #include <ATen/ops/sum_ops.h>
 #include <torch/library.h>
 
+#include <array>
 #include <optional>
 
 #include "aten/fallback.h"
@@ -73,16 +74,23 @@ bool can_write(const Tensor& out, ScalarType dtype, c10::IntArrayRef shape, cons
 
 void run(Op op, const Tensor& result, const Tensor& self, DimensionSet reduced, bool keepdim) {
   const device::Writer dst(result, device::Contents::kDiscard);
-  const device::Reader src(self);
+  device::Reader src(self, device::Layouts::kSigned);
+  agree({}, std::array{&src});
   layout::LoopNest<2> nest;
-  nest.rank = static_cast<int>(self.dim());
+  nest.rank = static_cast<int>(src.sizes().size());
   std::copy(src.sizes().begin(), src.sizes().end(), nest.extents.begin());
   layout::set_operand(nest, 1, src.data(), src.sizes(), src.strides(), src.element_size());
   nest.data[0] = static_cast<std::byte*>(dst.data());
   nest.element_size[0] = dst.element_size();
-  for (int d = 0, at = 0; d < nest.rank; ++d) {
-    nest.strides[0][d] = reduced[d] ? 0 : dst.strides()[at];
-    if (keepdim || !reduced[d]) ++at;
+  c10::DimVector strides(self.dim());
+  for (int64_t axis = 0, at = 0; axis < self.dim(); ++axis) {
+    strides[axis] = reduced[axis] ? 0 : dst.strides()[at];
+    if (keepdim || !reduced[axis]) ++at;
+  }
+  // A dimension of self may be several of src's, the last of which has the stride.
+  for (int d = nest.rank - 1; d >= 0; --d) {
+    nest.strides[0][d] = strides[src.axis(d)];
+    strides[src.axis(d)] *= nest.extents[d];
   }
   // As on the CPU, a mean in 16 bits adds in f32 what it is given; a sum converts to 16 bits first.
   const bool adds_wide = op == Op::kMean && is_half_type(result.scalar_type());

@@ -1,9 +1,9 @@
 #pragma once
 // Parts of tensors for kernels that rearrange: what views are to tensors, without the tensors.
 
-#include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 
+#include "aten/copy_strides.h"
 #include "device/allocate.h"
 #include "device/operand.h"
 #include "kernels/copy/copy.h"
@@ -59,10 +59,7 @@ inline Region moved(Region region, int64_t from, int64_t to) {
 
 // A new tensor of the same sizes, its dimensions in the same order, as torch.empty_like.
 inline at::Tensor new_like(const at::Tensor& tensor) {
-  if (tensor.is_non_overlapping_and_dense())
-    return device::empty_strided(tensor.sizes(), tensor.strides(), tensor.scalar_type());
-  return device::empty_strided(tensor.sizes(), at::infer_dense_strides(tensor.sizes(), tensor.strides()),
-                               tensor.scalar_type());
+  return device::empty_strided(tensor.sizes(), strides_of_copy(tensor, c10::MemoryFormat::Preserve), tensor.scalar_type());
 }
 
 // And one in a memory format.

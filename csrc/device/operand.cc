@@ -2,6 +2,10 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 namespace flexcpu::device {
 namespace {
 
@@ -97,10 +101,105 @@ Operand::Operand(const at::Tensor& tensor)
       is_conj_(tensor.is_conj()),
       is_neg_(tensor.is_neg()) {}
 
-Reader::Reader(const at::Tensor& tensor) : Operand(tensor) {
-  Access access = read(storage_of(tensor));
-  data_ = at_offset(access.data, tensor);
+void Operand::use(std::unique_ptr<Split> split) {
+  split_ = std::move(split);
+  sizes_ = {split_->sizes.data(), split_->sizes.size()};
+  strides_ = {split_->strides.data(), split_->strides.size()};
+}
+
+void Operand::split(std::span<const Cut> cuts) {
+  auto result = std::make_unique<Split>();
+  const int rank = static_cast<int>(sizes_.size());
+  for (int d = 0; d < rank; ++d) {
+    const int from_right = (split_ ? split_->rank : rank) - 1 - axis(d);
+    const auto is_here = [&](const Cut& cut) { return cut.from_right == from_right; };
+    const auto cut = std::find_if(cuts.begin(), cuts.end(), is_here);
+    const bool is_cut = split_ && std::any_of(split_->cuts.begin(), split_->cuts.end(), is_here);
+    if (cut == cuts.end() || is_cut) {
+      result->sizes.push_back(sizes_[d]);
+      result->strides.push_back(strides_[d]);
+      result->axes.push_back(axis(d));
+      continue;
+    }
+    int64_t inner = sizes_[d];
+    for (const int64_t extent : cut->extents) {
+      const bool repeats = sizes_[d] == 1;
+      if (!repeats) inner /= extent;
+      result->sizes.push_back(repeats ? 1 : extent);
+      result->strides.push_back(repeats ? 0 : strides_[d] * inner);
+      result->axes.push_back(axis(d));
+    }
+  }
+  result->rank = split_ ? split_->rank : rank;
+  result->cuts = {cuts.begin(), cuts.end()};
+  use(std::move(result));
+}
+
+void agree(std::span<Operand* const> others, std::span<Reader* const> readers) {
+  c10::SmallVector<Operand::Cut, 2> cuts;
+  for (Reader* reader : readers) {
+    if (!reader->split_ || reader->split_->cuts.empty()) continue;
+    bool agrees = true;
+    for (const auto& cut : reader->split_->cuts)
+      for (const auto& known : cuts) agrees = agrees && (known.from_right != cut.from_right || known.extents == cut.extents);
+    if (!agrees) {
+      reader->read_made();
+      continue;
+    }
+    for (const auto& cut : reader->split_->cuts) {
+      const auto is_same = [&](const auto& known) { return known.from_right == cut.from_right; };
+      if (std::none_of(cuts.begin(), cuts.end(), is_same)) cuts.push_back(cut);
+    }
+  }
+  if (cuts.empty()) [[likely]] return;
+  size_t added = 0, rank = 0;
+  for (const auto& cut : cuts) added += cut.extents.size() - 1;
+  for (Operand* other : others) rank = std::max(rank, other->sizes().size());
+  for (Reader* reader : readers) rank = std::max(rank, reader->sizes().size());
+  if (rank + added > static_cast<size_t>(layout::kMaxRank)) {
+    for (Reader* reader : readers) reader->read_made();
+    return;
+  }
+  for (Operand* other : others) other->split(cuts);
+  for (Reader* reader : readers) reader->split(cuts);
+}
+
+Reader::Reader(const at::Tensor& tensor, Layouts layouts) : Operand(tensor), tensor_(tensor) {
+  if (layouts == Layouts::kMade || numel_ == 0) {
+    read_made();
+    return;
+  }
+  Access access;
+  std::vector<layout::Loop> loops;
+  const bool in_place = read_in_place(storage_of(tensor), sizes_, strides_, tensor.storage_offset(), element_size_, loops, access);
+  data_ = in_place ? access.data : at_offset(access.data, tensor);
   pin_ = std::move(access.pin);
+  if (in_place) [[unlikely]] walk(loops);
+}
+
+void Reader::read_made() {
+  Access access = read(storage_of(tensor_));
+  data_ = at_offset(access.data, tensor_);
+  pin_ = std::move(access.pin);
+  split_.reset();
+  sizes_ = {tensor_.sizes().data(), tensor_.sizes().size()};
+  strides_ = {tensor_.strides().data(), tensor_.strides().size()};
+}
+
+void Reader::walk(std::span<const layout::Loop> loops) {
+  auto split = std::make_unique<Split>();
+  split->rank = static_cast<int>(tensor_.dim());
+  for (size_t i = 0; i < loops.size(); ++i) {
+    split->sizes.push_back(loops[i].extent);
+    split->strides.push_back(loops[i].stride);
+    split->axes.push_back(loops[i].axis);
+    if (i == 0 || loops[i].axis != loops[i - 1].axis) continue;
+    const int from_right = split->rank - 1 - loops[i].axis;
+    if (split->cuts.empty() || split->cuts.back().from_right != from_right)
+      split->cuts.push_back({from_right, {loops[i - 1].extent}});
+    split->cuts.back().extents.push_back(loops[i].extent);
+  }
+  use(std::move(split));
 }
 
 Writer::Writer(const at::Tensor& tensor, Contents contents) : Operand(tensor) {

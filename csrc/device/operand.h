@@ -8,7 +8,9 @@
 // parallel region.
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 
+#include <memory>
 #include <span>
 
 #include "device/storage.h"
@@ -18,6 +20,8 @@ namespace flexcpu::device {
 
 DType dtype_of(c10::ScalarType type);
 c10::ScalarType scalar_type_of(DType dtype);
+
+class Reader;
 
 // What a kernel is told of a strided tensor, on flex or on the CPU. Sizes and strides (signed, in elements) stay valid as
 // long as the operand and the tensor's metadata do. `data` points at element (0, ..., 0).
@@ -31,6 +35,8 @@ class Operand {
   std::span<const int64_t> strides() const { return strides_; }
   int64_t numel() const { return numel_; }
   int64_t element_size() const { return element_size_; }
+  // The tensor's dimension that dimension `d` is, or is a part of.
+  int axis(int d) const { return split_ ? split_->axes[d] : d; }
   // The conjugate and negative bits: the kernel applies them, or the op goes to the fallback.
   bool is_conj() const { return is_conj_; }
   bool is_neg() const { return is_neg_; }
@@ -38,6 +44,22 @@ class Operand {
  protected:
   explicit Operand(const at::Tensor& tensor);
 
+  // A dimension as several, the outer ones first; `from_right` counts from the last one, as broadcasting does.
+  struct Cut {
+    int from_right;
+    c10::SmallVector<int64_t, 4> extents;
+  };
+  struct Split {
+    c10::SmallVector<int64_t, 8> sizes, strides;
+    c10::SmallVector<int, 8> axes;
+    c10::SmallVector<Cut, 2> cuts;
+    int rank;  // of the tensor
+  };
+  friend void agree(std::span<Operand* const>, std::span<Reader* const>);
+  void split(std::span<const Cut> cuts);
+  void use(std::unique_ptr<Split> split);
+
+  std::unique_ptr<Split> split_;  // empty where the dimensions are the tensor's
   std::span<const int64_t> sizes_, strides_;
   int64_t numel_, element_size_;
   DType dtype_;
@@ -45,12 +67,24 @@ class Operand {
   Pin pin_;
 };
 
+// How a kernel takes bytes that are pending (pending.h).
+enum class Layouts {
+  kMade,    // as the tensor's own strides say: they are made first
+  kSigned,  // any strides: they are read where they are, once. strides() may then be negative, and a dimension of the tensor
+            // may be several here; agree() makes the other operands fit
+};
+
 class Reader : public Operand {
  public:
-  explicit Reader(const at::Tensor& tensor);
+  explicit Reader(const at::Tensor& tensor, Layouts layouts = Layouts::kMade);
   const void* data() const { return data_; }
 
  private:
+  friend void agree(std::span<Operand* const>, std::span<Reader* const>);
+  void read_made();
+  void walk(std::span<const layout::Loop> loops);
+
+  const at::Tensor& tensor_;
   const void* data_;
 };
 
@@ -68,6 +102,10 @@ class Writer : public Operand {
  private:
   void* data_;
 };
+
+// After the operands of a kernel that walks them together are taken, readers with Layouts::kSigned: gives all the same
+// dimensions, split where a pending one's are. Readers that cannot agree have their bytes made. `others` broadcast alike.
+void agree(std::span<Operand* const> others, std::span<Reader* const> readers);
 
 // Throws when a tensor reaches beyond its storage, which storage.resize_() can have shrunk under it.
 void check_in_storage(const at::Tensor& tensor);

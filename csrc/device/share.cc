@@ -2,6 +2,8 @@
 
 #include "device/allocate.h"
 #include "device/autograd_thread.h"
+#include "device/operand.h"
+#include "device/pending.h"
 #include "device/storage.h"
 
 namespace flexcpu::device {
@@ -28,6 +30,23 @@ at::Tensor share_tensor(const at::Tensor& tensor, c10::Device device) {
   at::Tensor shared = tensor_on(std::move(storage), device, tensor);
   shared.unsafeGetTensorImpl()->set_storage_offset(0);
   return shared;
+}
+
+at::Tensor defer_copy(const at::Tensor& tensor, c10::IntArrayRef strides, std::bitset<layout::kMaxRank> flipped, int64_t least) {
+  if (static_cast<int64_t>(nbytes_of(tensor)) < least || !may_be_pending.load(std::memory_order_relaxed)) return {};
+  if (!tensor.is_privateuseone() || !is_plain(tensor) || tensor.dim() > layout::kMaxRank) return {};
+  enter();
+  check_in_storage(tensor);
+  auto storage = defer(storage_of(tensor), {.sizes = {tensor.sizes().data(), tensor.sizes().size()},
+                                            .view_strides = {tensor.strides().data(), tensor.strides().size()},
+                                            .view_offset = tensor.storage_offset(),
+                                            .flipped = flipped,
+                                            .strides = {strides.data(), strides.size()},
+                                            .element_size = static_cast<int64_t>(tensor.element_size())});
+  if (!storage) return {};
+  at::Tensor copy = tensor_on(std::move(storage), kFlex, tensor);
+  copy.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), strides, /*storage_offset=*/0);
+  return copy;
 }
 
 bool copy_by_sharing(const at::Tensor& dst, const at::Tensor& src) {

@@ -5,11 +5,13 @@
 #include <pthread.h>
 
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <new>
 
 #include "device/allocator.h"
 #include "device/cpu_allocator.h"
+#include "device/pending.h"
 #include "device/storage_lock.h"
 #include "memory/block_cache.h"
 #include "memory/statistics.h"
@@ -54,6 +56,19 @@ c10::DataPtr swap_in(c10::StorageImpl* storage, c10::DataPtr data) {
   return data;
 }
 
+// Makes pending bytes, under the storage's lock, or leaves them uninitialised with `discard`. Returns the old DataPtr, for the
+// caller to destroy after unlocking; an empty one when nothing was pending.
+c10::DataPtr settle(c10::StorageImpl* storage, bool discard = false) {
+  const Pending* pending = pending_under(storage->_mutable_data_ptr_no_checks());
+  if (!pending) [[likely]] return {};
+  Buffer* made = allocate(storage->nbytes());
+  if (!discard) {
+    carry_out(*pending, made->data());
+    memory::statistics().settled.fetch_add(1, std::memory_order_relaxed);
+  }
+  return swap_in(storage, data_ptr_on(made, storage->device()));
+}
+
 // Gives the storage bytes of its own, under its lock. Returns the old DataPtr, for the caller to destroy after unlocking.
 c10::DataPtr unshare(c10::StorageImpl* storage, bool discard) {
   const size_t nbytes = storage->nbytes();
@@ -90,8 +105,9 @@ void drop_owner(void* buffer) {
 }
 
 void* escape(c10::StorageImpl* storage) {
-  c10::DataPtr old;
+  c10::DataPtr pending, old;
   StorageLock lock(storage);
+  pending = settle(storage);
   const c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
   if (Buffer* buffer = buffer_under(data)) {
     if (!buffer->escape()) {
@@ -105,14 +121,17 @@ void* escape(c10::StorageImpl* storage) {
 }
 
 Access read(c10::StorageImpl* storage) {
+  c10::DataPtr pending;
   StorageLock lock(storage);
+  pending = settle(storage);
   const c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
   return {data.get(), Pin(buffer_under(data), Pin::Use::kRead)};
 }
 
 Access write(c10::StorageImpl* storage, bool discard) {
-  c10::DataPtr old;
+  c10::DataPtr pending, old;
   StorageLock lock(storage);
+  pending = settle(storage, discard);
   const c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
   Buffer* buffer = buffer_under(data);
   if (buffer) {
@@ -154,9 +173,10 @@ c10::intrusive_ptr<c10::StorageImpl> new_storage(size_t nbytes, c10::Device devi
 }
 
 c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl* storage, size_t offset, size_t nbytes, c10::Device device) {
-  c10::DataPtr shared;
+  c10::DataPtr pending, shared;
   {
     StorageLock lock(storage);
+    pending = settle(storage);
     const c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
     if (offset + nbytes > storage->nbytes() || offset % memory::kAlignment != 0) return {};
     Buffer* buffer = buffer_under(data);
@@ -204,18 +224,97 @@ c10::intrusive_ptr<c10::StorageImpl> alias(c10::StorageImpl* storage, c10::Devic
   return storage_on(std::move(aliased), nbytes);
 }
 
+c10::intrusive_ptr<c10::StorageImpl> defer(c10::StorageImpl* storage, const Rearranged& copy) {
+  const int64_t size = copy.element_size;
+  int64_t nbytes = size;
+  for (const int64_t extent : copy.sizes) nbytes *= extent;
+  std::vector<layout::Loop> loops;
+  std::unique_ptr<Pending> pending(new Pending{nullptr, nullptr, {}, size});
+  {
+    StorageLock lock(storage);
+    const c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+    if (const Pending* from = pending_under(data)) {
+      int64_t offset;
+      if (from->element_size != size ||
+          !layout::compose(from->arrangement, copy.sizes, copy.view_strides, copy.view_offset, loops, offset))
+        return {};
+      pending->source = from->source;
+      pending->origin = from->origin + offset * size;
+    } else {
+      pending->source = buffer_under(data);
+      pending->origin = static_cast<std::byte*>(data.get()) + copy.view_offset * size;
+      for (size_t d = 0; d < copy.sizes.size(); ++d)
+        loops.push_back({static_cast<int>(d), copy.sizes[d], copy.view_strides[d]});
+    }
+    if (!pending->source || static_cast<size_t>(2 * nbytes) < pending->source->size() || !pending->source->share()) return {};
+  }
+  c10::DataPtr data(nullptr, pending.get(), &drop_pending, kFlex);  // owns the source from here on
+  Pending& now = *pending.release();
+
+  for (layout::Loop& loop : loops) {
+    if (!copy.flipped[loop.axis]) continue;
+    now.origin += (loop.extent - 1) * loop.stride * size;
+    loop.stride = -loop.stride;
+  }
+  std::vector<int64_t> strides(loops.size());
+  for (size_t i = loops.size(); i-- > 0;) {
+    const bool continues = i + 1 < loops.size() && loops[i + 1].axis == loops[i].axis;
+    strides[i] = continues ? strides[i + 1] * loops[i + 1].extent : copy.strides[loops[i].axis];
+  }
+  if (!layout::arrange(loops, strides, now.arrangement)) return {};
+  if (now.arrangement.is_trivial() && reinterpret_cast<uintptr_t>(now.origin) % memory::kAlignment == 0) {
+    Buffer* const source = now.source;
+    std::byte* const origin = now.origin;
+    data.release_context();
+    delete &now;
+    return storage_on(data_ptr_on(source, origin, kFlex), static_cast<size_t>(nbytes));
+  }
+  memory::statistics().deferred.fetch_add(1, std::memory_order_relaxed);
+  return storage_on(std::move(data), static_cast<size_t>(nbytes));
+}
+
+bool read_in_place(c10::StorageImpl* storage, layout::Extents sizes, layout::Strides strides, int64_t offset,
+                   int64_t element_size, std::vector<layout::Loop>& loops, Access& access) {
+  c10::DataPtr settled;
+  StorageLock lock(storage);
+  const c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+  if (Pending* pending = pending_under(data)) [[unlikely]] {
+    int64_t source_offset;
+    if (!pending->was_read && pending->element_size == element_size &&
+        layout::compose(pending->arrangement, sizes, strides, offset, loops, source_offset)) {
+      pending->was_read = true;
+      access = {pending->origin + source_offset * element_size, Pin(pending->source, Pin::Use::kRead)};
+      return true;
+    }
+    settled = settle(storage);
+  }
+  access = {data.get(), Pin(buffer_under(data), Pin::Use::kRead)};
+  return false;
+}
+
+bool is_pending(c10::StorageImpl* storage) {
+  StorageLock lock(storage);
+  return pending_under(storage->_mutable_data_ptr_no_checks()) != nullptr;
+}
+
 bool replace_by_sharing(c10::StorageImpl* dst, c10::StorageImpl* src) {
   if (dst == src || dst->nbytes() != src->nbytes()) return false;
-  c10::DataPtr spare;  // the new owner: `dst`, or nobody
+  c10::DataPtr pending, spare;  // the new owner: `dst`, or nobody
   {
     StorageLock lock(src);
+    pending = settle(src);
     const c10::DataPtr& data = src->_mutable_data_ptr_no_checks();
     Buffer* shared = buffer_under(data);
     if (!shared || !shared->share()) return false;
     spare = data_ptr_on(shared, data.get(), dst->device());
   }
   StorageLock lock(dst);
-  Buffer* replaced = buffer_under(dst->_mutable_data_ptr_no_checks());
+  const c10::DataPtr& data = dst->_mutable_data_ptr_no_checks();
+  Buffer* replaced = buffer_under(data);
+  if (pending_under(data)) {
+    spare = swap_in(dst, std::move(spare));
+    return true;
+  }
   if (!replaced || replaced->is_escaped() || replaced->is_pinned_down()) return false;
   spare = swap_in(dst, std::move(spare));
   return true;
@@ -231,8 +330,9 @@ void install(c10::StorageImpl* storage, c10::DataPtr data, size_t nbytes) {
 
 void resize(c10::StorageImpl* storage, size_t nbytes) {
   TORCH_CHECK(storage->resizable(), "Trying to resize storage that is not resizable");
-  c10::DataPtr fresh = data_ptr_on(allocate(nbytes), storage->device());
+  c10::DataPtr pending, fresh = data_ptr_on(allocate(nbytes), storage->device());
   StorageLock lock(storage);
+  pending = settle(storage);
   const c10::DataPtr& data = storage->_mutable_data_ptr_no_checks();
   if (fresh.get() && data.get()) std::memcpy(fresh.get(), data.get(), std::min(nbytes, storage->nbytes()));
   fresh = swap_in(storage, std::move(fresh));

@@ -10,12 +10,17 @@
 // or clone it, while a third makes it unshare. c10's own const readers take no lock and no pin. On a CPU storage, where CPU
 // kernels are such readers, bytes that were shared therefore stay until the storage dies, even when it has moved to others.
 //
+// A flex storage's bytes may be pending (pending.h). Whatever below asks for bytes settles them first.
+//
 // CPU storages carry buffers too (Tensor.cpu() shares): everything here takes either device.
 
 #include <c10/core/Storage.h>
 
+#include <bitset>
 #include <utility>
+#include <vector>
 
+#include "layout/arrangement.h"
 #include "memory/buffer.h"
 
 namespace flexcpu::device {
@@ -80,6 +85,30 @@ c10::intrusive_ptr<c10::StorageImpl> share_by_adopting(c10::StorageImpl* storage
 // A new storage over the same bytes for good: both see each other's writes. The bytes escape; whichever is resized first
 // leaves them to the other.
 c10::intrusive_ptr<c10::StorageImpl> alias(c10::StorageImpl* storage, c10::Device device);
+
+// A view of a storage in elements of `element_size` bytes, for a rearranged copy: the copy's dimension d walks the view's
+// dimension d, backwards if `flipped[d]`, and is dense in the order of `strides`.
+struct Rearranged {
+  layout::Extents sizes;
+  layout::Strides view_strides;
+  int64_t view_offset;
+  std::bitset<layout::kMaxRank> flipped;
+  layout::Strides strides;
+  int64_t element_size;
+};
+
+// A new flex storage on such a copy, which is pending (pending.h), or shares the bytes where nothing is left to rearrange. Null
+// when it has to be made at once: the bytes may not be shared, are many more than the copy's, or are pending and cannot be
+// written as one arrangement.
+c10::intrusive_ptr<c10::StorageImpl> defer(c10::StorageImpl* storage, const Rearranged& copy);
+
+// Bytes to read, of pending ones in place: if they never were read, and a view of them (in elements of `element_size` bytes, at
+// least one) can be walked in the source, then true, and `loops` are the view's over the source's elements, from `access.data`
+// on. Else false, and `access` is as by read().
+bool read_in_place(c10::StorageImpl* storage, layout::Extents sizes, layout::Strides strides, int64_t offset,
+                   int64_t element_size, std::vector<layout::Loop>& loops, Access& access);
+
+bool is_pending(c10::StorageImpl* storage);
 
 // Makes `dst` an owner of `src`'s bytes instead of its own. False, and nothing done, when either may not be swapped or
 // shared, or the sizes differ.

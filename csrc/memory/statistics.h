@@ -86,6 +86,8 @@ struct Statistics {
   std::atomic<int64_t> retries{0};  // the system had no more until what was kept went back
   std::atomic<int64_t> shares{0};  // copies that became an increment
   std::atomic<int64_t> unshares{0};  // first writes that had to copy after all
+  std::atomic<int64_t> deferred{0};  // rearranged copies that were put off
+  std::atomic<int64_t> settled{0};   // those that had to be made after all
   std::atomic<int64_t> out_of_memory{0};
 
   std::array<PooledGauge*, 4> gauges() { return {&allocations, &allocated_bytes, &segments, &reserved_bytes}; }

@@ -18,6 +18,9 @@ inline constexpr int64_t kElementGrain = 32 * 1024;
 
 constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// The calling thread's setting, torch.set_num_threads(), where nobody passes it down.
+inline int max_threads() { return omp_get_max_threads(); }
+
 // Threads worth starting for `work` units of which one thread should have at least `grain`.
 inline int team_size(int64_t work, int64_t grain, int threads) {
   if (threads <= 1 || work < 2 * grain || omp_in_parallel()) return 1;

@@ -12,6 +12,7 @@
 #include "device/generator.h"
 #include "device/hooks.h"
 #include "device/mapping.h"
+#include "device/pending.h"
 #include "device/operand.h"
 #include "device/share.h"
 #include "device/storage.h"
@@ -40,6 +41,8 @@ py::dict sharing_statistics() {
   py::dict figures;
   figures["num_shares"] = memory::statistics().shares.load(std::memory_order_relaxed);
   figures["num_unshares"] = memory::statistics().unshares.load(std::memory_order_relaxed);
+  figures["num_deferred"] = memory::statistics().deferred.load(std::memory_order_relaxed);
+  figures["num_settled"] = memory::statistics().settled.load(std::memory_order_relaxed);
   return figures;
 }
 
@@ -81,6 +84,8 @@ void bind_memory(py::module_& m) {
   m.def("set_memory_limit", &memory::set_memory_limit);
 
   m.def("buffer_state", &buffer_state);
+  m.def("is_pending", [](const py::object& storage) { return device::is_pending(storage_of(storage)); });
+  m.def("set_pending", [](bool on) { device::may_be_pending.store(on); }, "Whether rearranged copies may be put off.");
   m.def("address", [](const py::object& storage) { return reinterpret_cast<uintptr_t>(device::read(storage_of(storage)).data); },
         "data_ptr() for comparisons only: the bytes do not escape.");
   m.def("shares_memory", &device::shares_memory);
