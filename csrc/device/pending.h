@@ -40,5 +40,7 @@ inline constexpr int64_t kLeastPendingClone = 256 << 10;  // bytes
 
 // FLEXCPU_PENDING: on by default.
 inline std::atomic<bool> may_be_pending{true};
+// For tests: whether copies of any size are put off.
+inline std::atomic<bool> are_small_pending{false};
 
 }  // namespace flexcpu::device

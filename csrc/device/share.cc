@@ -33,7 +33,8 @@ at::Tensor share_tensor(const at::Tensor& tensor, c10::Device device) {
 }
 
 at::Tensor defer_copy(const at::Tensor& tensor, c10::IntArrayRef strides, std::bitset<layout::kMaxRank> flipped, int64_t least) {
-  if (static_cast<int64_t>(nbytes_of(tensor)) < least || !may_be_pending.load(std::memory_order_relaxed)) return {};
+  if (!may_be_pending.load(std::memory_order_relaxed) || tensor.numel() == 0) return {};
+  if (static_cast<int64_t>(nbytes_of(tensor)) < least && !are_small_pending.load(std::memory_order_relaxed)) return {};
   if (!tensor.is_privateuseone() || !is_plain(tensor) || tensor.dim() > layout::kMaxRank) return {};
   enter();
   check_in_storage(tensor);

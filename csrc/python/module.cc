@@ -85,7 +85,10 @@ void bind_memory(py::module_& m) {
 
   m.def("buffer_state", &buffer_state);
   m.def("is_pending", [](const py::object& storage) { return device::is_pending(storage_of(storage)); });
-  m.def("set_pending", [](bool on) { device::may_be_pending.store(on); }, "Whether rearranged copies may be put off.");
+  m.def("set_pending", [](bool on, bool small) {
+    device::may_be_pending.store(on);
+    device::are_small_pending.store(small);
+  }, py::arg("on"), py::arg("small") = false, "Whether rearranged copies may be put off, and whether small ones too.");
   m.def("address", [](const py::object& storage) { return reinterpret_cast<uintptr_t>(device::read(storage_of(storage)).data); },
         "data_ptr() for comparisons only: the bytes do not escape.");
   m.def("shares_memory", &device::shares_memory);

@@ -76,20 +76,20 @@ class Tier:
 QUICK = Tier(
     "quick",
     False,
-    {"forward": 20, "backward": 8, "out": 3, "inplace": 5, "shared": 4, "random": 1,
+    {"forward": 20, "backward": 8, "out": 3, "inplace": 5, "pending": 2, "shared": 4, "random": 1,
      "module": 20, "optim": 50},
     120,
 )  # fmt: skip
 FULL = Tier(
     "full",
     True,
-    {"forward": 200, "backward": 60, "out": 6, "inplace": 10, "layouts": 6, "shared": 10, "unclaimed": 2, "random": 3,
-     "module": 1000, "optim": 1000},
+    {"forward": 200, "backward": 60, "out": 6, "inplace": 10, "layouts": 6, "pending": 6, "shared": 10, "unclaimed": 2,
+     "random": 3, "module": 1000, "optim": 1000},
     300,
 )  # fmt: skip
 TIERS = {tier.name: tier for tier in (QUICK, FULL)}
 
-OP_CHECKS = ("forward", "backward", "out", "inplace", "layouts", "shared", "random", "unclaimed", "errors")
+OP_CHECKS = ("forward", "backward", "out", "inplace", "layouts", "pending", "shared", "random", "unclaimed", "errors")
 MODULE_CHECKS = ("train", "eval", "state_dict", "deepcopy", "to", "errors")
 OPTIM_CHECKS = ("default", "for_loop", "foreach", "fused")
 CHECKS = tuple(dict.fromkeys(OP_CHECKS + MODULE_CHECKS + OPTIM_CHECKS))
@@ -143,6 +143,7 @@ def _op_cases(name: str, info, tier: Tier):
         "backward": backward if tier.all_dtypes else _representative(backward),
         "out": (forward if tier.all_dtypes else one) if info.supports_out else [],
         "inplace": (forward if tier.all_dtypes else one) if info.inplace_variant else [],
+        "pending": one,
         "shared": one,
         "random": (forward if tier.all_dtypes else one) if name in RANDOM else [],
         "layouts": [dtype for dtype in forward if dtype in (one[0], torch.complex64, torch.int64, torch.bfloat16)],

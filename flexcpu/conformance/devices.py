@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -33,6 +35,11 @@ class Device:
     def shares(self, a: torch.Tensor, b: torch.Tensor) -> bool:
         return False
 
+    @contextmanager
+    def pending(self, kind: str) -> Iterator[Transfer]:
+        """A Transfer that makes pending copies where the device has such; kinds are layouts.PENDING."""
+        yield PendingTransfer(self.name, kind)
+
     def version(self) -> dict[str, str]:
         return {"torch": torch.__version__}
 
@@ -56,10 +63,19 @@ class FlexDevice(Device):
     def shares(self, a: torch.Tensor, b: torch.Tensor) -> bool:
         return self.package.shares_memory(a, b)
 
+    @contextmanager
+    def pending(self, kind: str) -> Iterator[Transfer]:
+        self.package._C.set_pending(True, small=True)
+        try:
+            yield PendingTransfer(self.name, kind)
+        finally:
+            self.package._C.set_pending(True)
+
     def version(self) -> dict[str, str]:
         return {"torch": torch.__version__, "flexcpu": self.package.__version__}
 
 
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 DEVICES = {"cpu": Device, "flex": FlexDevice}
 
 
@@ -105,17 +121,60 @@ class Transfer:
             else:
                 storage = source.untyped_storage()
                 copy = torch.empty(0, dtype=source.dtype, device=self.device)
-                copy.set_(self._storage(storage), source.storage_offset(), source.shape, source.stride())
+                copy.set_(self._storage(storage, source.dtype), source.storage_offset(), source.shape, source.stride())
                 copy = copy.conj() if source.is_conj() else copy
                 copy = torch._neg_view(copy) if source.is_neg() else copy
         return copy.requires_grad_(source.requires_grad)
 
-    def _storage(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    def _storage(self, storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.UntypedStorage:
         if storage._cdata not in self._storages:
-            raw = torch.empty(0, dtype=torch.uint8).set_(storage)
-            copied = raw.clone() if self.device.type == "cpu" else raw.to(self.device)
-            self._storages[storage._cdata] = copied.untyped_storage()
+            self._storages[storage._cdata] = self._copied(storage, dtype).untyped_storage()
         return self._storages[storage._cdata]
+
+    def _copied(self, storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.Tensor:
+        raw = torch.empty(0, dtype=torch.uint8).set_(storage)
+        return raw.clone() if self.device.type == "cpu" else raw.to(self.device)
+
+
+class PendingTransfer(Transfer):
+    """A Transfer to storages that are copies, rearranged, of others: where the device puts such copies off, pending."""
+
+    def __init__(self, device: str, kind: str):
+        super().__init__(device)
+        self.kind = kind
+        self._sources: list[tuple[torch.Tensor, torch.Tensor]] = []  # what was rearranged, and its bytes as they were
+
+    def has_changed_sources(self) -> bool:
+        return not all(torch.equal(source.view(torch.uint8).cpu(), was) for source, was in self._sources)
+
+    def _copied(self, storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.Tensor:
+        raw = super()._copied(storage, dtype)
+        if raw.numel() == 0 or raw.numel() % dtype.itemsize:
+            return raw
+        # As unsigned bits: no dtype is refused, no value is changed.
+        elements = raw.view(_BITS[dtype.itemsize])
+        if self.kind == "flipped":
+            source = elements.flip(0)
+            copy = self._settled(source).flip(0)
+        else:
+            rows = next((n for n in range(2, elements.numel()) if elements.numel() % n == 0), None)
+            if rows is None:
+                return raw
+            grid = elements.view(rows, -1)
+            if self.kind == "permuted":
+                source = grid.t().contiguous()
+                copy = self._settled(source).t().contiguous()
+            elif bool((grid == grid[0]).all()):
+                source = grid[0].clone()
+                copy = self._settled(source).expand(grid.shape).contiguous()
+            else:
+                return raw
+        self._sources.append((source, source.view(torch.uint8).cpu().clone()))
+        return copy
+
+    def _settled(self, source: torch.Tensor) -> torch.Tensor:
+        source.view(-1)[:1].fill_(source.view(-1)[0].item())  # a write makes the bytes
+        return source
 
 
 def to_host(tensor: torch.Tensor) -> torch.Tensor:

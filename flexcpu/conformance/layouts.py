@@ -57,6 +57,16 @@ LAYOUTS: dict[str, Arrange] = {
 }  # fmt: skip
 
 
+# Copies that a device may put off, of memory that holds an operand's values in another order or once.
+PENDING = ("flipped", "permuted", "expanded")
+
+
+def repeated(t: torch.Tensor) -> torch.Tensor | None:
+    """A dense tensor that an expanded copy could be."""
+    expanded = _expanded(t)
+    return None if expanded is None else expanded.contiguous()
+
+
 def arranged(tree: Any, arrange: Arrange) -> Any | None:
     """The tree with every tensor rearranged that can be; None if none can."""
     changed = {}

@@ -40,12 +40,18 @@ class OpSubject(Subject):
         return self.chosen(self.all_samples(requires_grad), result, cap)
 
     def run(
-        self, result: Result, where: str, call: Callable[[Sample], Any], source: Any, tolerance: Tolerance | None = None
+        self,
+        result: Result,
+        where: str,
+        call: Callable[[Sample], Any],
+        source: Any,
+        tolerance: Tolerance | None = None,
+        transfer: Transfer | None = None,
     ) -> Outcome:
-        """Runs `call` on a copy of `source` for the CPU and on one for the device, and compares. Returns the CPU's
-        outcome."""
+        """Runs `call` on a copy of `source` for the CPU and on one for the device (made by `transfer`), and compares.
+        Returns the CPU's outcome."""
         result.samples += 1
-        transfer = Transfer(self.device.name)
+        transfer = transfer or Transfer(self.device.name)
         ours, theirs = transfer(source), Transfer("cpu")(source)
         expected = execute(lambda: call(theirs), seed=0)
         actual = execute(lambda: self.device.invoke(call, ours), seed=0)
@@ -151,6 +157,26 @@ def strided(subject: OpSubject, result: Result, cap: int) -> None:
             changed = layouts.arranged(operands, arrange)
             if changed is not None:
                 subject.run(result, f"sample {index} {kind}", subject.call, changed)
+
+
+def pending(subject: OpSubject, result: Result, cap: int) -> None:
+    """Every operand a rearranged copy that the device has put off: a flip, a permuted and an expanded copy. What it is
+    a copy of is shared with it, and must not change."""
+    for index, sample in subject.samples(result, cap):
+        operands = operands_of(sample)
+        for kind in layouts.PENDING:
+            changed = layouts.arranged(operands, layouts.repeated) if kind == "expanded" else operands
+            if changed is None:
+                continue
+            calls = {"": subject.call}
+            if subject.info.inplace_variant and isinstance(sample.input, torch.Tensor):
+                calls[" in-place"] = subject.call_inplace
+            for form, call in calls.items():
+                where = f"sample {index} pending {kind}{form}"
+                with subject.device.pending(kind) as transfer:
+                    subject.run(result, where, call, changed, transfer=transfer)
+                    if transfer.has_changed_sources():
+                        result.differs(where, "what a pending operand is a copy of was changed")
 
 
 def unclaimed(subject: OpSubject, result: Result, cap: int) -> None:
@@ -290,6 +316,6 @@ def _overwrite(tensor: torch.Tensor) -> None:
 
 
 CHECKS = {
-    "forward": forward, "backward": backward, "out": out, "inplace": inplace, "layouts": strided, "shared": shared,
+    "forward": forward, "backward": backward, "out": out, "inplace": inplace, "layouts": strided, "pending": pending, "shared": shared,
     "random": random, "unclaimed": unclaimed, "errors": errors,
 }  # fmt: skip

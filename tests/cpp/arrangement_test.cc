@@ -13,12 +13,6 @@ namespace {
 
 using Indices = std::vector<int64_t>;
 
-Indices row_major(const Indices& sizes) {
-  Indices strides(sizes.size(), 1);
-  for (size_t d = sizes.size(); d-- > 1;) strides[d - 1] = strides[d] * sizes[d];
-  return strides;
-}
-
 // Elements of a strided array in row-major order.
 void walk(const Indices& sizes, const Indices& strides, int64_t offset, Indices& found, size_t d = 0) {
   if (d == sizes.size()) return found.push_back(offset);
@@ -67,7 +61,9 @@ bool composes(const Array& array, const View& view) {
     sizes.push_back(loop.extent);
     strides.push_back(loop.stride);
     if (loop.axis != axis) {
-      if (axis >= 0) EXPECT_EQ(product, view.sizes[axis]);
+      if (axis >= 0) {
+        EXPECT_EQ(product, view.sizes[axis]);
+      }
       EXPECT_EQ(loop.axis, axis + 1);
       product = 1;
       axis = loop.axis;

@@ -39,7 +39,7 @@ struct Slot {
 
 Slot slots[kSlots];
 bool through_c10 = false;
-std::atomic<long> corrupted{0}, shares{0}, refusals{0}, escapes{0}, writes{0}, resizes{0}, replaced{0};
+std::atomic<long> corrupted{0}, shares{0}, deferred{0}, refusals{0}, escapes{0}, writes{0}, resizes{0}, replaced{0};
 
 void expect_pattern(const void* data, size_t count, unsigned char pattern) {
   const auto* bytes = static_cast<const unsigned char*>(data);
@@ -64,9 +64,27 @@ Storage share_whole(const Storage& storage, c10::Device device = kFlex) {
   return flexcpu::device::share(storage.get(), /*offset=*/0, storage->nbytes(), device);
 }
 
+// A flip that is put off; every order of the pattern is the same.
+Storage flipped(const Storage& storage) {
+  const int64_t sizes[] = {kBytes}, strides[] = {1};
+  return flexcpu::device::defer(storage.get(), {.sizes = sizes, .view_strides = strides, .view_offset = 0, .flipped = 1,
+                                                .strides = strides, .element_size = 1});
+}
+
+void read_flipped(const Storage& storage, unsigned char pattern) {
+  const int64_t sizes[] = {kBytes}, strides[] = {1};
+  std::vector<flexcpu::layout::Loop> loops;
+  flexcpu::device::Access access;
+  if (flexcpu::device::read_in_place(storage.get(), sizes, strides, /*offset=*/0, /*element_size=*/1, loops, access))
+    expect_pattern(static_cast<const std::byte*>(access.data) - (kBytes - 1), kBytes, pattern);
+  else
+    expect_pattern(access.data, kBytes, pattern);
+}
+
 void publish(Slot& slot, unsigned char pattern) {
   Storage fresh = flexcpu::device::new_storage(kBytes);
   fill(fresh, pattern, /*discard=*/true);
+  if (pattern % 2) fresh = flipped(fresh);
   std::lock_guard<std::mutex> guard(slot.mutex);
   slot.storage = std::move(fresh);
   slot.pattern = pattern;
@@ -76,7 +94,16 @@ void publish(Slot& slot, unsigned char pattern) {
 void use_share(const Storage& share, unsigned char pattern, std::mt19937& random) {
   check(share, pattern);
   const auto other = static_cast<unsigned char>(pattern + 1);
-  switch (random() % 6) {
+  switch (random() % 8) {
+    case 6:  // pending bytes, read where they are, then written
+      if (Storage pending = flipped(share)) {
+        deferred.fetch_add(1);
+        read_flipped(pending, pattern);
+        if (random() % 2) fill(share, other, /*discard=*/random() % 2 == 0);
+        if (random() % 2) check(pending, pattern);
+        if (random() % 2) fill(pending, other, /*discard=*/random() % 2 == 0);
+      }
+      break;
     case 0:
       fill(share, other, /*discard=*/random() % 2 == 0);
       check(share, other);
@@ -137,6 +164,10 @@ void work(long rounds, unsigned seed) {
         if (flexcpu::device::replace_by_sharing(target.get(), storage.get())) check(target, pattern);
         break;
       }
+      case 3:  // two threads may read one pending storage, or flip it back
+        read_flipped(storage, pattern);
+        if (Storage back = flipped(storage)) check(back, pattern);
+        break;
       default:
         if (Storage share = share_whole(storage)) {
           shares.fetch_add(1);
@@ -163,9 +194,9 @@ int main(int argc, char** argv) {
   for (auto& thread : team) thread.join();
   for (auto& slot : slots) slot.storage.reset();
 
-  std::printf("%ld rounds on %d threads: %ld shares, %ld refused, %ld writes, %ld escapes, %ld resizes, %ld replaced; "
+  std::printf("%ld rounds on %d threads: %ld shares, %ld refused, %ld deferred, %ld writes, %ld escapes, %ld resizes, %ld replaced; "
               "%ld peers corrupted\n",
-              rounds, threads, shares.load(), refusals.load(), writes.load(), escapes.load(), resizes.load(),
+              rounds, threads, shares.load(), refusals.load(), deferred.load(), writes.load(), escapes.load(), resizes.load(),
               replaced.load(), corrupted.load());
   return corrupted.load() == 0 ? 0 : 1;
 }
