@@ -1,5 +1,7 @@
 #include "device/pending.h"
 
+#include <sys/mman.h>
+
 #include "kernels/copy/copy.h"
 #include "parallel/parallel.h"
 
@@ -23,6 +25,11 @@ void drop_pending(void* context) {
   auto* pending = static_cast<Pending*>(context);
   pending->source->release();
   delete pending;
+}
+
+void* unreadable() {
+  static void* const page = mmap(nullptr, 64 << 10, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return page;  // MAP_FAILED, the last address, can be read as little
 }
 
 void carry_out(const Pending& pending, void* bytes) {

@@ -1,8 +1,9 @@
 #pragma once
 // Pending bytes: a storage whose bytes are a rearranged copy of other bytes, not made yet.
 //
-// Such a storage has its size, but a DataPtr without an address, whose context says where the elements are. It owns the
-// source's buffer with the source's storage, so whoever writes to that copies first. It is settled, the copy made, by
+// Such a storage has its size, and a DataPtr whose context says where the elements are. Its address is that of a page that
+// nobody may read: code that takes a const pointer past c10's hook and this layer faults instead of reading what is not there.
+// It owns the source's buffer with the source's storage, so whoever writes to that copies first. It is settled, the copy made, by
 // whatever asks for its bytes; only a Reader that takes signed strides (operand.h) reads the source instead, once: what is
 // read again is worth a copy.
 
@@ -30,6 +31,9 @@ void drop_pending(void* pending);
 inline Pending* pending_under(const c10::DataPtr& data) {
   return data.get_deleter() == &drop_pending ? static_cast<Pending*>(data.get_context()) : nullptr;
 }
+
+// The address of all pending bytes.
+void* unreadable();
 
 // Makes the copy, row-major in the arrangement, into `bytes`.
 void carry_out(const Pending& pending, void* bytes);

@@ -248,7 +248,7 @@ c10::intrusive_ptr<c10::StorageImpl> defer(c10::StorageImpl* storage, const Rear
     }
     if (!pending->source || static_cast<size_t>(2 * nbytes) < pending->source->size() || !pending->source->share()) return {};
   }
-  c10::DataPtr data(nullptr, pending.get(), &drop_pending, kFlex);  // owns the source from here on
+  c10::DataPtr data(unreadable(), pending.get(), &drop_pending, kFlex);  // owns the source from here on
   Pending& now = *pending.release();
 
   for (layout::Loop& loop : loops) {
