@@ -112,8 +112,8 @@ def _size(variable: str) -> int | None:
     value = os.environ.get(variable, "")
     if not value:
         return None
-    match = re.fullmatch(r"(\d+)([KMGT]?)", value)
-    if not match or (nbytes := int(match[1]) << 10 * " KMGT".index(match[2] or " ")) >= 2**64:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:([KMGT])(?:i?B)?)?", value)
+    if not match or (nbytes := int(float(match[1]) * 1024 ** " KMGT".index(match[2] or " "))) >= 2**64:
         raise ImportError(f'{variable} must be a number of bytes, such as 0, 512M or 4G, not "{value}".')
     return nbytes
 

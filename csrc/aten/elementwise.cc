@@ -139,6 +139,7 @@ bool compute(BinaryOp op, const Tensor& a, const Tensor& b, const Scalar* alpha,
   if (!is_plain(a, /*cpu_scalar=*/true) || !is_plain(b, /*cpu_scalar=*/true) || (a.is_cpu() && b.is_cpu())) return false;
   if (op == BinaryOp::kSub && (a.scalar_type() == ScalarType::Bool || b.scalar_type() == ScalarType::Bool)) return false;
 
+  if (result.defined() && repeats_elements(result)) return false;  // the CPU's first complaint
   const bool same_sizes = a.sizes() == b.sizes();
   const c10::DimVector broadcast = same_sizes ? c10::DimVector() : at::infer_size_dimvector(a.sizes(), b.sizes());
   const IntArrayRef sizes = same_sizes ? a.sizes() : IntArrayRef(broadcast);

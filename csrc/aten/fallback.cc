@@ -169,8 +169,9 @@ class Call {
       const device::CpuKernelScope scope;
       handle_.redispatchBoxed(layouts_.cpu_keys(), stack_);
     } catch (...) {
-      // The caller may keep the stack: no alias must be left on it.
+      // The caller may keep the stack: no alias must be left on it. What the kernel resized before it failed stays so.
       stack_->resize(first_);
+      layouts_.write_back();
       throw;
     }
     layouts_.write_back();

@@ -114,9 +114,15 @@ at::Tensor AliasScope::to_flex(const at::Tensor& cpu) {
 }
 
 void AliasScope::outlive(c10::StorageImpl* cpu, c10::StorageImpl* flex) {
-  cpu->clear_materializer();
-  auto lasting = alias(flex, kCpu);
-  cpu->set_data_ptr_noswap(std::move(lasting->_mutable_data_ptr_no_checks()));
+  c10::intrusive_ptr<c10::StorageImpl> lasting;
+  try {
+    lasting = alias(flex, kCpu);
+    cpu->clear_materializer();
+  } catch (const c10::Error&) {
+    // No memory for bytes that are not shared. This runs in a destructor: rather a share, which sees no later writes.
+    lasting = share(flex, /*offset=*/0, flex->nbytes(), kCpu);
+  }
+  if (lasting) cpu->set_data_ptr_noswap(std::move(lasting->_mutable_data_ptr_no_checks()));
 }
 
 AliasScope::~AliasScope() {

@@ -74,8 +74,6 @@ class CpuAllocator final : public c10::Allocator {
 // With the first kernel: a process that never uses the device keeps its allocator.
 void install_allocator() {
   static const bool installed = [] {
-    pthread_atfork([] { kernel_buffers().mutex().lock(); }, [] { kernel_buffers().mutex().unlock(); },
-                   [] { kernel_buffers().mutex().unlock(); });
     c10::SetCPUAllocator(new CpuAllocator(c10::GetCPUAllocator()));  // storages may outlive static destructors
     return true;
   }();
@@ -90,6 +88,11 @@ CpuKernelScope::CpuKernelScope() : outer_(works_for_flex) {
 }
 
 CpuKernelScope::~CpuKernelScope() { works_for_flex = outer_; }
+
+void protect_kernel_buffers_at_fork() {
+  pthread_atfork([] { kernel_buffers().mutex().lock(); }, [] { kernel_buffers().mutex().unlock(); },
+                 [] { kernel_buffers().mutex().unlock(); });
+}
 
 memory::Buffer* take_kernel_buffer(c10::DataPtr& data) {
   if (data.get_deleter() != &CpuAllocator::free) return nullptr;

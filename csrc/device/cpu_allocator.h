@@ -20,6 +20,9 @@ class CpuKernelScope {
   const bool outer_;
 };
 
+// Once, before any lock under which kernel buffers are taken over is protected at fork().
+void protect_kernel_buffers_at_fork();
+
 // The buffer under a CPU kernel's allocation, whose ownership passes to the caller, leaving `data` empty; null, and `data` as
 // it was, for any other bytes.
 memory::Buffer* take_kernel_buffer(c10::DataPtr& data);

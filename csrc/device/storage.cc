@@ -1,12 +1,10 @@
 #include "device/storage.h"
 
 #include <c10/core/CPUAllocator.h>
-#include <c10/core/impl/alloc_cpu.h>
 #include <pthread.h>
 
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <new>
 
 #include "device/allocator.h"
@@ -73,7 +71,8 @@ c10::DataPtr settle(c10::StorageImpl* storage, bool discard = false) {
 c10::DataPtr unshare(c10::StorageImpl* storage, bool discard) {
   const size_t nbytes = storage->nbytes();
   Buffer* own = allocate(nbytes);
-  if (own && !discard) {
+  // CPU kernels of other threads may read these bytes at once: they are to find the old values or the new ones.
+  if (own && (!discard || storage->device().is_cpu())) {
     std::memcpy(own->data(), storage->_mutable_data_ptr_no_checks().get(), nbytes);
     memory::statistics().unshares.fetch_add(1, std::memory_order_relaxed);
   }
@@ -95,7 +94,12 @@ c10::DataPtr data_ptr_keeping(c10::StorageImpl* storage, void* data) {
 void hook(c10::StorageImpl* storage) { escape(storage); }
 
 struct ForkHandlers {
-  ForkHandlers() { pthread_atfork(&StorageLock::acquire_all, &StorageLock::release_all, &StorageLock::release_all); }
+  // What is registered last is locked first: memory is allocated under a storage's lock, never the other way round.
+  ForkHandlers() {
+    memory::protect_block_cache_at_fork();
+    protect_kernel_buffers_at_fork();
+    pthread_atfork(&StorageLock::acquire_all, &StorageLock::release_all, &StorageLock::release_all);
+  }
 } const fork_handlers;
 
 }  // namespace
@@ -154,8 +158,10 @@ c10::DataPtr own(c10::DataPtr data, size_t nbytes, c10::Device device) {
   if (data.get() == nullptr || nbytes == 0) return data_ptr_on(nullptr, device);
   if (Buffer* buffer = take_kernel_buffer(data)) return data_ptr_on(buffer, device);
   void* bytes = data.get();
-  auto* holder = new c10::DataPtr(std::move(data));
-  return data_ptr_on(Buffer::adopt(bytes, nbytes, holder, [](void* p) { delete static_cast<c10::DataPtr*>(p); }), device);
+  auto holder = std::make_unique<c10::DataPtr>(std::move(data));
+  Buffer* buffer = Buffer::adopt(bytes, nbytes, holder.get(), [](void* p) { delete static_cast<c10::DataPtr*>(p); });
+  holder.release();
+  return data_ptr_on(buffer, device);
 }
 
 c10::intrusive_ptr<c10::StorageImpl> storage_on(c10::DataPtr data, size_t nbytes) {
@@ -228,6 +234,7 @@ c10::intrusive_ptr<c10::StorageImpl> defer(c10::StorageImpl* storage, const Rear
   const int64_t size = copy.element_size;
   int64_t nbytes = size;
   for (const int64_t extent : copy.sizes) nbytes *= extent;
+  if (static_cast<size_t>(nbytes) > memory::machine_memory()) return {};
   std::vector<layout::Loop> loops;
   std::unique_ptr<Pending> pending(new Pending{nullptr, nullptr, {}, size});
   {
@@ -298,7 +305,8 @@ bool is_pending(c10::StorageImpl* storage) {
 }
 
 bool replace_by_sharing(c10::StorageImpl* dst, c10::StorageImpl* src) {
-  if (dst == src || dst->nbytes() != src->nbytes()) return false;
+  // A CPU storage's bytes stay where CPU kernels of other threads may read them.
+  if (dst == src || dst->nbytes() != src->nbytes() || dst->device().is_cpu()) return false;
   c10::DataPtr pending, spare;  // the new owner: `dst`, or nobody
   {
     StorageLock lock(src);

@@ -75,7 +75,7 @@ c10::intrusive_ptr<c10::StorageImpl> storage_on(c10::DataPtr data, size_t nbytes
 
 // A new storage that shares `nbytes` of `storage`'s bytes from `offset` on; null when they may not be shared, do not begin
 // where a buffer of their own would (memory::kAlignment), or are less than half of the buffer (a small share must not keep
-// many bytes alive).
+// many bytes alive). A CPU storage that had to leave shared bytes once shares no more: it keeps those (Buffer::keep).
 c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl* storage, size_t offset, size_t nbytes, c10::Device device);
 
 // A new flex storage that shares a CPU storage's bytes copy-on-write, whatever owns them (a mapped file); null when they have

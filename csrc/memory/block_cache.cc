@@ -9,6 +9,7 @@
 #include <bit>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -19,7 +20,7 @@ namespace flexcpu::memory {
 namespace {
 
 constexpr size_t kKiB = 1024, kMiB = kKiB * kKiB;
-constexpr size_t kSmall = 32 * kKiB;    // is_small_block()
+constexpr size_t kSmall = kSmallBlock;
 constexpr size_t kHugePage = 2 * kMiB;  // x86-64
 constexpr size_t kPage = 4 * kKiB;
 
@@ -111,10 +112,6 @@ int64_t seconds_now() {
   return now.tv_sec;
 }
 
-size_t machine_memory() {
-  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-}
-
 class Shelf {
  public:
   Block take(size_t size) {
@@ -124,19 +121,23 @@ class Shelf {
       std::lock_guard<std::mutex> guard(mutex_);
       if (capacity > memory_limit_ || in_use_ > memory_limit_ - capacity) throw std::bad_alloc();
       for (const int candidate : {size_class, size_class + 1})
-        if (Kept* kept = newest_[candidate]) return hand_out(remove(kept), size);
+        if (Kept* kept = newest_[candidate]) return reuse(kept, size);
       make_room(capacity);
+      use(capacity);
     }
     std::byte* data = from_system(capacity);
     if (!data) {
       statistics().retries.fetch_add(1, std::memory_order_relaxed);
       empty_block_cache();
       data = from_system(capacity);
-      if (!data) throw std::bad_alloc();
     }
     std::lock_guard<std::mutex> guard(mutex_);
-    if (capacity >= kHugePage) list(segment_of(data), capacity);
-    return hand_out({data, capacity}, size);
+    if (!data) {
+      in_use_ -= capacity;
+      throw std::bad_alloc();
+    }
+    if (capacity >= kHugePage) list(segment_of(data), capacity, size);
+    return {data, capacity};
   }
 
   void give(Block block) noexcept {
@@ -183,9 +184,14 @@ class Shelf {
  private:
   static constexpr int64_t kSecondsKept = 10;
 
-  Block hand_out(Block block, size_t size) {
-    in_use_ += block.capacity;
+  void use(size_t capacity) {
+    in_use_ += capacity;
     most_in_use_ = std::max(most_in_use_, in_use_);
+  }
+
+  Block reuse(Kept* kept, size_t size) {
+    const Block block = remove(kept);
+    use(block.capacity);
     if (block.capacity >= kHugePage) segment_of(block.data)->size = size;
     return block;
   }
@@ -220,8 +226,8 @@ class Shelf {
     to_system(block);
   }
 
-  void list(SegmentLinks* segment, size_t capacity) {
-    *segment = {nullptr, segments_, capacity, 0};
+  void list(SegmentLinks* segment, size_t capacity, size_t size) {
+    *segment = {nullptr, segments_, capacity, size};
     if (segments_) segments_->previous = segment;
     segments_ = segment;
   }
@@ -239,12 +245,7 @@ class Shelf {
 };
 
 Shelf& shelf() {
-  static auto* instance = [] {
-    auto* shelf = new Shelf;  // buffers may outlive static destructors
-    pthread_atfork([] { memory::shelf().mutex().lock(); }, [] { memory::shelf().mutex().unlock(); },
-                   [] { memory::shelf().mutex().unlock(); });
-    return shelf;
-  }();
+  static auto* instance = new Shelf;  // buffers may outlive static destructors
   return *instance;
 }
 
@@ -306,7 +307,7 @@ thread_local ThreadBins mine{nullptr, false};
 Bins* make_my_bins() {
   if (mine.is_over) return nullptr;
   struct Owner {
-    Owner() { mine.bins = new Bins; }
+    Owner() { mine.bins = new (std::nothrow) Bins; }
     ~Owner() {
       delete std::exchange(mine.bins, nullptr);
       mine.is_over = true;
@@ -352,6 +353,22 @@ void give_block(Block block) noexcept {
 void empty_block_cache() noexcept {
   shelf().empty();
   if (mine.bins) mine.bins->empty();
+}
+
+void protect_block_cache_at_fork() {
+  pthread_atfork([] { shelf().mutex().lock(); }, [] { shelf().mutex().unlock(); }, [] { shelf().mutex().unlock(); });
+}
+
+size_t machine_memory() {
+  static const size_t bytes = [] {
+    size_t limit = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+      size_t group;
+      if (std::ifstream(path) >> group) limit = std::min(limit, group);  // "max" is no number
+    }
+    return limit;
+  }();
+  return bytes;
 }
 
 size_t block_cache_limit() { return shelf().limit(); }

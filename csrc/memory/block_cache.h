@@ -37,7 +37,8 @@ Block take_block(size_t size);
 void give_block(Block block) noexcept;
 
 // Whether it counts to the small pool in statistics.
-inline bool is_small_block(size_t size) { return size <= (size_t{32} << 10); }
+inline constexpr size_t kSmallBlock = size_t{32} << 10;
+inline bool is_small_block(size_t size) { return size <= kSmallBlock; }
 
 // Gives every kept block back to the system, but for those in other threads' bins.
 void empty_block_cache() noexcept;
@@ -49,6 +50,12 @@ void set_block_cache_limit(size_t bytes);
 // Bytes that may be in use at once, medium and large blocks together; beyond, take_block() throws. The default is no limit.
 void set_memory_limit(size_t bytes);
 size_t memory_limit();
+
+// Once, before any lock under which blocks are taken or given is protected at fork().
+void protect_block_cache_at_fork();
+
+// The memory of the machine, or of the control group that the process is limited to.
+size_t machine_memory();
 
 // What the cache holds of the system's memory.
 struct Segment {

@@ -48,9 +48,10 @@ Buffer* Buffer::adopt(void* data, size_t size, void* context, void (*release)(vo
 }
 
 bool Buffer::share() {
+  if (kept_.load(std::memory_order_acquire)) return false;
   uint64_t word = word_.load(std::memory_order_relaxed);
   do {
-    if (word & (kEscaped | kPinnedDown) || (word & kOwners) == kOwners) return false;
+    if (word & (kEscaped | kPinnedDown | kWriters) || (word & kOwners) == kOwners) return false;
   } while (!word_.compare_exchange_weak(word, word + kOneOwner, std::memory_order_acq_rel, std::memory_order_relaxed));
   statistics().shares.fetch_add(1, std::memory_order_relaxed);
   return true;
@@ -85,11 +86,6 @@ void Buffer::unpin(Use use) {
 void Buffer::refuse_pin(Use use) {
   word_.fetch_sub(one(use), std::memory_order_relaxed);
   throw std::length_error("flexcpu: too many uses of one buffer at a time");
-}
-
-void Buffer::keep(Buffer* other) {
-  if (Buffer* before = other->kept_.exchange(nullptr, std::memory_order_acq_rel)) before->release();
-  if (Buffer* before = kept_.exchange(other, std::memory_order_acq_rel)) before->release();
 }
 
 void Buffer::destroy() {

@@ -37,7 +37,8 @@ class Buffer {
   void* data() const { return data_; }
   size_t size() const { return size_; }
 
-  // Adds an owner, unless the buffer is escaped or pinned down (or has 67 million owners).
+  // Adds an owner, unless the buffer is escaped, pinned down, keeps another one, or is being written right now: the owner would
+  // see the rest of the write. (Nor beyond 67 million owners.)
   [[nodiscard]] bool share();
   // Adds an owner that sees the others' writes, to an escaped or pinned down buffer.
   void alias() { word_.fetch_add(kOneOwner, std::memory_order_acq_rel); }
@@ -55,9 +56,9 @@ class Buffer {
   }
   void unpin(Use use);
 
-  // Lets `other` live as long as this buffer, whose caller's ownership of `other` passes over. What `other` itself kept is
-  // released: a chain has two links at most.
-  void keep(Buffer* other);
+  // Lets `other` live as long as this new buffer, which is not shared from then on: no chain grows. The caller's ownership
+  // of `other` passes over.
+  void keep(Buffer* other) { kept_.store(other, std::memory_order_release); }
 
   // Every writer bumps the generation: what was derived from the bytes (packed weights) is good for one generation.
   void bump_generation() { generation_.fetch_add(1, std::memory_order_relaxed); }

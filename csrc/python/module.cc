@@ -5,6 +5,8 @@
 #include <torch/csrc/Storage.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <vector>
+
 #include "aten/fallback_report.h"
 #include "aten/registration.h"
 #include "device/allocator.h"
@@ -48,10 +50,12 @@ py::dict sharing_statistics() {
 
 // [(address, capacity, bytes in use)] of every large block.
 py::list segments() {
+  // Python objects are made without the cache's lock: a garbage collection frees tensors.
+  std::vector<memory::Segment> segments;
+  memory::for_each_segment([&](const memory::Segment& segment) { segments.push_back(segment); });
   py::list found;
-  memory::for_each_segment([&](const memory::Segment& segment) {
-    found.append(py::make_tuple(reinterpret_cast<uintptr_t>(segment.address), segment.capacity, segment.size));
-  });
+  for (const auto& [address, capacity, size] : segments)
+    found.append(py::make_tuple(reinterpret_cast<uintptr_t>(address), capacity, size));
   return found;
 }
 

@@ -79,7 +79,9 @@ def cache_limit() -> int:
 
 def set_cache_limit(nbytes: int) -> None:
     """Sets `cache_limit()` for this process, and gives back what is beyond it. 0 keeps nothing."""
-    if nbytes < 0:
+    if not isinstance(nbytes, int):
+        raise TypeError(f"the cache limit is an int, a number of bytes, not {type(nbytes).__name__}")
+    if not 0 <= nbytes <= _NO_LIMIT:
         raise ValueError(f"the cache limit is a number of bytes, not {nbytes}")
     _C.set_cache_limit(nbytes)
 
@@ -97,7 +99,7 @@ def set_per_process_memory_fraction(fraction: float, device: Device = None) -> N
 
 def get_per_process_memory_fraction(device: Device = None) -> float:
     checked_index(device)
-    return min(1.0, _C.memory_limit() / _C.memory_info()[1])
+    return round(min(1.0, _C.memory_limit() / _C.memory_info()[1]), 9)  # the limit is in whole bytes
 
 
 def memory_snapshot() -> list[dict[str, Any]]:

@@ -120,6 +120,30 @@ TEST_F(BlockCacheTest, TheMemoryLimitIsKept) {
   give_block(take_block(40 * kMiB));
 }
 
+TEST_F(BlockCacheTest, TheMemoryLimitIsKeptBetweenThreads) {
+  set_memory_limit(100 * kMiB);
+  for (int round = 0; round < 30; ++round) {
+    std::atomic<int> taken{0};
+    std::vector<Block> blocks(8);
+    std::vector<std::thread> threads;
+    for (Block& block : blocks) {
+      block = {nullptr, 0};
+      threads.emplace_back([&] {
+        try {
+          block = take_block(60 * kMiB);
+          ++taken;
+        } catch (const std::bad_alloc&) {
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(taken, 1);
+    for (const Block block : blocks)
+      if (block.data) give_block(block);
+    empty_block_cache();
+  }
+}
+
 TEST_F(BlockCacheTest, SegmentsAreListed) {
   const auto find = [](const void* address) {
     Segment found{};
@@ -218,6 +242,9 @@ TEST_F(BlockCacheTest, FreesByAnotherThreadDoNotPileUp) {
   consumer.join();
   EXPECT_LE(most, static_cast<int64_t>(60 * 125 * kKiB + 16 * kMiB + 16 * kMiB));
 }
+
+// As the storage layer does where there is one.
+const bool is_protected = (protect_block_cache_at_fork(), true);
 
 TEST_F(BlockCacheTest, AForkedChildGoesOnWhileThreadsAllocate) {
   std::atomic<bool> stop{false};

@@ -256,3 +256,30 @@ def test_max_pool1d_makes_indices_only_for_a_backward():
         torch.flex.reset_fallback_report()
         torch.nn.functional.max_pool1d(x.requires_grad_(grad), 3)
         assert list(torch.flex.fallback_report()) == ["aten::max_pool2d_with_indices" if grad else "aten::max_pool1d"]
+
+
+def test_an_output_that_was_resized_before_the_kernel_failed():
+    def run(device):
+        out = torch.zeros(1, device=device)
+        with pytest.raises((RuntimeError, IndexError)) as error:
+            torch.index_select(
+                torch.arange(6.0, device=device), 0, torch.tensor([0, 1, 99], device=device), out=out
+            )
+        return out.shape, str(error.value)
+
+    assert run("flex") == run("cpu")
+
+
+def test_an_alias_that_a_kernel_kept_when_memory_is_out():
+    library, kept = torch.library.Library("flexcpu_test_kept", "DEF"), []
+    library.define("keep(Tensor x) -> Tensor")
+    library.impl("keep", lambda x: (kept.append(x), torch.zeros(1))[1], "CPU")
+    x = torch.ones(1 << 20, device="flex")
+    y = x.clone()
+    torch.flex.set_per_process_memory_fraction(0.0)
+    try:
+        torch.ops.flexcpu_test_kept.keep(x)
+    finally:
+        torch.flex.set_per_process_memory_fraction(1.0)
+    x.add_(1)
+    assert kept[0].sum() == 1 << 20 and y.sum() == 1 << 20 and x.sum() == 2 << 20

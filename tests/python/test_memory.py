@@ -88,7 +88,7 @@ def test_the_limit_of_what_is_kept():
         flex.set_cache_limit(-1)
 
 
-@pytest.mark.parametrize("value, nbytes", [("0", 0), ("12345", 12345), ("512M", 512 << 20), ("3G", 3 << 30)])
+@pytest.mark.parametrize("value, nbytes", [("0", 0), ("12345", 12345), ("512M", 512 << 20), ("1.5G", 3 << 29), ("4GiB", 4 << 30)])
 def test_the_limit_from_the_environment(python, value, nbytes):
     found = python("import torch; torch.ones(1, device='flex'); print(torch.flex.cache_limit())", FLEXCPU_CACHE_LIMIT=value)
     assert found.stdout.strip() == str(nbytes)
@@ -199,3 +199,41 @@ def test_threads_free_each_others_tensors():
     for thread in threads:
         thread.join()
     assert not wrong and all(bool((tensor == value).all()) for tensor, value in shared)
+
+
+def test_a_snapshot_while_garbage_is_collected(python):
+    code = """
+import gc, torch
+keep = [torch.ones(1 << 20, device="flex") for _ in range(50)]
+gc.set_threshold(5)
+for _ in range(50):
+    cycle = [torch.ones(1 << 20, device="flex")]
+    cycle.append(cycle)
+    del cycle
+    torch.flex.memory_snapshot()
+print("done")
+"""
+    assert python(code).stdout.strip() == "done"
+
+
+def test_forks_beside_a_thread_that_unshares(python):
+    code = """
+import os, threading, torch
+torch.set_num_threads(1)
+t, stop = torch.ones(20_000, device="flex"), []
+def work():
+    while not stop:
+        t.clone().add_(1), torch.sin(t)
+thread = threading.Thread(target=work)
+thread.start()
+failed = 0
+for _ in range(300):
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if (t.clone().add_(1) == 2).all() else 1)
+    failed += os.waitpid(pid, 0)[1]
+stop.append(1)
+thread.join()
+print(failed)
+"""
+    assert python(code).stdout.strip() == "0"

@@ -159,8 +159,8 @@ def test_routes():
             run()
         return [plan.route for plan in plans]
 
-    assert routes(lambda: x.flip(3)) == ["reversed rows"]
-    assert routes(lambda: x.flip(0)) == ["rows"]
+    assert routes(lambda: x.flip(3).data_ptr()) == ["reversed rows"]
+    assert routes(lambda: x.flip(0).data_ptr()) == ["rows"]
     assert routes(lambda: x.roll(3, 2)) == ["rows", "rows"]
     assert routes(lambda: F.pixel_shuffle(x, 2)) == ["interleave"]
     assert routes(lambda: F.pixel_unshuffle(x, 4)) == ["deinterleave"]

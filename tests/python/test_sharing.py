@@ -446,3 +446,54 @@ def test_a_copy_to_another_device_index():
     with pytest.raises(RuntimeError, match="one device"):
         tensor.to("flex:1")
     assert tensor.to("cpu:0").device == torch.ones(1).to("cpu:0").device
+
+
+@pytest.mark.parametrize("refresh", ["whole", "converted"])
+def test_a_cpu_tensor_may_be_refreshed_while_another_thread_reads_it(refresh):
+    n, dtype = 1 << 20, torch.float64 if refresh == "converted" else torch.float32
+    c = torch.ones(n, device="flex").cpu()
+    limit, wrong, stop = torch.flex.cache_limit(), [], []
+    torch.flex.set_cache_limit(0)  # what is freed is gone
+
+    def read():
+        while not stop:
+            if c.min().item() != 1 or c.max().item() != 1:
+                wrong.append(1)
+
+    def write():
+        try:
+            for _ in range(60):
+                kept = c.to("flex")
+                c.copy_(torch.ones(n, device="flex", dtype=dtype))
+                torch.full((n,), -7.0, device="flex")
+                assert kept[0] == 1
+        finally:
+            stop.append(1)
+
+    try:
+        in_threads(read, write)
+    finally:
+        torch.flex.set_cache_limit(limit)
+    assert not wrong
+
+
+def test_a_clone_of_what_is_being_written_stays_as_it_was_made():
+    t, stop, changed = torch.zeros(1 << 22, device="flex"), [], []
+
+    def write():
+        value = 0
+        while not stop:
+            value += 1
+            t.fill_(value)
+
+    def clone():
+        try:
+            for _ in range(40):
+                copied = t.clone()
+                if copied.sum() != copied.sum():
+                    changed.append(1)
+        finally:
+            stop.append(1)
+
+    in_threads(write, clone)
+    assert not changed
