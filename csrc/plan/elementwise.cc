@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "parallel/parallel.h"
+#include "plan/copy.h"
 #include "plan/explain.h"
 
 namespace flexcpu::plan {
@@ -106,6 +107,10 @@ const char* name_of(ElementwiseRoute route) {
 template <int N>
 void plan_elementwise(ElementwisePlan<N>& plan, int threads, int wide_scalar) {
   choose_route(plan, threads, wide_scalar);
+  // A result in the place of an input is in the cache already; bytes are too few in a tile to stream.
+  plan.streams = plan.route <= ElementwiseRoute::kRows && plan.nest.element_size[0] > 1 &&
+                 is_beyond_cache(plan.nest.numel() * plan.nest.element_size[0]) &&
+                 std::find(plan.nest.data.begin() + 1, plan.nest.data.end(), plan.nest.data[0]) == plan.nest.data.end();
   if (!is_explained()) [[likely]] return;
   Explanation explanation{.family = "elementwise", .route = name_of(plan.route), .refusals = {},
                           .dtypes = {plan.dtypes.begin(), plan.dtypes.end()}, .extents = extents_of(plan.nest),

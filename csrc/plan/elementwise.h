@@ -38,6 +38,7 @@ struct ElementwisePlan {
   std::array<Access, N> access{};
   layout::LoopNest<N> nest;
   int64_t tile_rows, tile_columns;  // where there are tiles
+  bool streams = false;             // kContiguous and kRows write the result past the cache
   int team;                         // threads
 };
 

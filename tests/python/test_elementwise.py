@@ -425,3 +425,27 @@ def test_fill_with_tensors():
         return x.fill_(x[3])
 
     assert_same(run, native=True)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8, torch.complex64])
+def test_results_larger_than_the_cache(dtype, threads):
+    """Written past the cache: every element, and none beside them."""
+    n, before = (33 << 20) // dtype.itemsize + 7, torch.get_num_threads()
+    a = (torch.arange(n) % 251).to(dtype)
+    b = (torch.arange(n) % 7).to(dtype)
+    torch.set_num_threads(threads)
+    try:
+        x, y = a.flex(), b.flex()
+        assert torch.equal((x + y).cpu(), a + b)
+        assert torch.equal((x * 2).cpu(), a * 2)
+        out = torch.ones(n + 9, dtype=dtype, device="flex")
+        torch.add(x, y, out=out[3 : n + 3])
+        assert torch.equal(out[3 : n + 3].cpu(), a + b) and (out[:3] == 1).all() and (out[n + 3 :] == 1).all()
+        rows = n // 4099
+        grid = torch.zeros(rows, 4111, dtype=dtype, device="flex")
+        torch.mul(x[: rows * 4099].view(rows, 4099), y[:4099], out=grid[:, 5:4104])
+        assert torch.equal(grid[:, 5:4104].cpu(), a[: rows * 4099].view(rows, 4099) * b[:4099])
+        assert (grid[:, :5] == 0).all() and (grid[:, 4104:] == 0).all()
+    finally:
+        torch.set_num_threads(before)

@@ -2,6 +2,7 @@
 // Runs a row function over an elementwise plan: blocks, tiles, threads. Shared by all elementwise families.
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/copy/block.h"
 #include "kernels/copy/cast.h"
@@ -94,11 +95,34 @@ void run_direct(const layout::LoopNest<N>& nest, Row row, const std::byte* param
   });
 }
 
+// Piece by piece through a tile in L1, which is written past the cache.
+template <int N>
+void run_streamed(const plan::ElementwisePlan<N>& plan, const layout::LoopNest<N>& nest, Row row,
+                  const std::byte* parameter) {
+  const layout::Block<N> block = layout::inner_block(nest);
+  alignas(64) std::byte tile[kTileBytes];
+  layout::for_each_block(nest, [&](const std::array<std::byte*, N>& base) {
+    for (int64_t r = 0; r < block.rows; ++r) {
+      for (int64_t j = 0; j < block.columns; j += plan::kTileElements) {
+        const int64_t columns = std::min(plan::kTileElements, block.columns - j);
+        std::array<std::byte*, N> data;
+        for (int n = 0; n < N; ++n)
+          data[n] = base[n] + (r * block.row_stride[n] + j * block.column_stride[n]) * nest.element_size[n];
+        std::byte* const dst = std::exchange(data[0], tile);
+        row(data.data(), parameter, columns);
+        copy_run(dst, tile, columns * nest.element_size[0], /*streams=*/true);
+      }
+    }
+  });
+}
+
 template <int N>
 void run_rows(const plan::ElementwisePlan<N>& plan, Row row, const std::byte* parameter) {
   const auto run = [&](const layout::LoopNest<N>& nest) {
     if (plan.route >= plan::ElementwiseRoute::kShortRows) {
       run_tiles(plan, nest, row, parameter);
+    } else if (plan.streams) {
+      run_streamed(plan, nest, row, parameter);
     } else {
       run_direct(nest, row, parameter);
     }
