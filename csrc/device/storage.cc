@@ -13,6 +13,7 @@
 #include "device/storage_lock.h"
 #include "memory/block_cache.h"
 #include "memory/statistics.h"
+#include "parallel/parallel.h"
 
 namespace flexcpu::device {
 namespace {
@@ -67,13 +68,21 @@ c10::DataPtr settle(c10::StorageImpl* storage, bool discard = false) {
   return swap_in(storage, data_ptr_on(made, storage->device()));
 }
 
+void copy_bytes(void* dst, const void* src, size_t nbytes) {
+  const auto count = static_cast<int64_t>(nbytes);
+  const int team = parallel::team_size(count / static_cast<int64_t>(sizeof(float)), parallel::kElementGrain, parallel::max_threads());
+  parallel::for_range(count, team, [&](int64_t begin, int64_t end) {
+    std::memcpy(static_cast<std::byte*>(dst) + begin, static_cast<const std::byte*>(src) + begin, end - begin);
+  });
+}
+
 // Gives the storage bytes of its own, under its lock. Returns the old DataPtr, for the caller to destroy after unlocking.
 c10::DataPtr unshare(c10::StorageImpl* storage, bool discard) {
   const size_t nbytes = storage->nbytes();
   Buffer* own = allocate(nbytes);
   // CPU kernels of other threads may read these bytes at once: they are to find the old values or the new ones.
   if (own && (!discard || storage->device().is_cpu())) {
-    std::memcpy(own->data(), storage->_mutable_data_ptr_no_checks().get(), nbytes);
+    copy_bytes(own->data(), storage->_mutable_data_ptr_no_checks().get(), nbytes);
     memory::statistics().unshares.fetch_add(1, std::memory_order_relaxed);
   }
   c10::DataPtr old = swap_in(storage, data_ptr_on(own, storage->device()));
