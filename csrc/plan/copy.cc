@@ -129,17 +129,11 @@ int64_t tile_elements(const CopyPlan& plan) {
   return kCopyTileBytes / std::max(plan.nest.element_size[kDst], plan.nest.element_size[kSrc]);
 }
 
-// What is converted is streamed from a tile.
-bool streams_tiles(const CopyPlan& plan) {
-  return plan.streams && (plan.dst_dtype != plan.src_dtype || plan.conjugate || plan.negate);
-}
-
 void block_contiguous(CopyPlan& plan) {
   const int64_t length = plan.nest.extents[columns_of(plan.nest)];
-  const int64_t most = CopyTuning::kRunBytes / std::max(size_of(plan.dst_dtype), size_of(plan.src_dtype));
   plan.block_rows = 1;
-  plan.block_columns =
-      std::min(parallel::divide_up(length, plan.team), streams_tiles(plan) ? tile_elements(plan) : most);
+  plan.block_columns = std::min(parallel::divide_up(length, plan.team),
+                                CopyTuning::kRunBytes / std::max(size_of(plan.dst_dtype), size_of(plan.src_dtype)));
 }
 
 // So that where the first block of a row is aligned, the others are, too.
@@ -229,10 +223,11 @@ CopyPlan plan_copy(const layout::LoopNest<2>& nest, DType dst_dtype, DType src_d
     break;
   }
   const bool has_runs = plan.route == CopyRoute::kContiguous || plan.route == CopyRoute::kRows;
-  plan.streams = has_runs && is_beyond_cache(nest.numel() * nest.element_size[kDst]);
+  // Conversions lose by it: they are bound less by memory than by the tile that they would need.
+  plan.streams = has_runs && dst_dtype == src_dtype && is_beyond_cache(nest.numel() * nest.element_size[kDst]);
   switch (plan.route) {
     case CopyRoute::kContiguous: block_contiguous(plan); break;
-    case CopyRoute::kRows: block_wide(plan, streams_tiles(plan) ? tile_elements(plan) : CopyTuning::kRowBlock); break;
+    case CopyRoute::kRows: block_wide(plan, CopyTuning::kRowBlock); break;
     case CopyRoute::kReversedRows: block_wide(plan, tile_elements(plan)); break;
     case CopyRoute::kInterleave: block_interleave(plan); break;
     case CopyRoute::kDeinterleave: block_deinterleave(plan); break;

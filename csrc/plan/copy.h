@@ -30,7 +30,7 @@ struct CopyPlan {
   // which the copy proceeds. Every block is read before it is written, as far as it needs a tile of its own.
   layout::LoopNest<2> nest;
   int64_t block_rows = 0, block_columns = 0;
-  bool streams = false;  // runs are written past the cache
+  bool streams = false;  // runs of one dtype are written past the cache
   int team = 1;          // threads
 
   const char* refusals[kCopyRoutes] = {};  // by route: why a faster one was not taken

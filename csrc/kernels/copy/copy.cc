@@ -21,8 +21,7 @@ MoveBlock mover_of(plan::CopyRoute route) {
   return copy_strided;
 }
 
-// Converts one block. It goes through a tile where the columns of an operand are not contiguous, and row by row where it
-// is written past the cache.
+// Converts one block. Where the columns of an operand are not contiguous, the block goes through a tile.
 void cast_block(const Cast& cast, MoveBlock move, const Block& block, int64_t dst_size, int64_t src_size) {
   alignas(64) std::byte src_tile[plan::kCopyTileBytes], dst_tile[plan::kCopyTileBytes];
   Block from = block, to = block;
@@ -40,15 +39,8 @@ void cast_block(const Cast& cast, MoveBlock move, const Block& block, int64_t ds
     to.src_row_stride = to.dst_row_stride = block.columns * dst_size;
     to.src_column_stride = dst_size;
   }
-  for (int64_t r = 0; r < block.rows; ++r) {
-    const std::byte* src = from.src + r * from.src_row_stride;
-    if (block.streams && !scatters) {
-      cast(dst_tile, src, block.columns);
-      copy_run(to.dst + r * to.dst_row_stride, dst_tile, block.columns * dst_size, /*streams=*/true);
-    } else {
-      cast(to.dst + r * to.dst_row_stride, src, block.columns);
-    }
-  }
+  for (int64_t r = 0; r < block.rows; ++r)
+    cast(to.dst + r * to.dst_row_stride, from.src + r * from.src_row_stride, block.columns);
   if (scatters) {
     to.dst = block.dst;
     to.dst_row_stride = block.dst_row_stride;
