@@ -69,14 +69,20 @@ inline at::Tensor new_in_format(c10::IntArrayRef sizes, c10::ScalarType dtype, c
   return tensor;
 }
 
-// dst = src, converted; of the same extents, apart or the same elements. Nothing where there are no elements.
-inline void copy(const Region& dst, const Region& src) {
+// Both walked together; of the same extents.
+inline layout::LoopNest<2> nest_of(const Region& dst, const Region& src) {
   layout::LoopNest<2> nest;
   nest.rank = dst.nest.rank;
   nest.extents = dst.nest.extents;
   nest.strides = {dst.nest.strides[0], src.nest.strides[0]};
   nest.data = {dst.nest.data[0], src.nest.data[0]};
   nest.element_size = {dst.nest.element_size[0], src.nest.element_size[0]};
+  return nest;
+}
+
+// dst = src, converted; of the same extents, apart or the same elements. Nothing where there are no elements.
+inline void copy(const Region& dst, const Region& src) {
+  const layout::LoopNest<2> nest = nest_of(dst, src);
   if (nest.numel() == 0) return;
   kernels::copy(plan::plan_copy(nest, dst.dtype, src.dtype, false, false, device::num_threads()));
 }

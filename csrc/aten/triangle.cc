@@ -33,13 +33,7 @@ bool can_write(const Tensor& out, const Tensor& self) {
 }
 
 void run(const Region& dst, const Region& src, Triangle which, int64_t diagonal) {
-  layout::LoopNest<2> nest;
-  nest.rank = dst.nest.rank;
-  nest.extents = dst.nest.extents;
-  nest.strides = {dst.nest.strides[0], src.nest.strides[0]};
-  nest.data = {dst.nest.data[0], src.nest.data[0]};
-  nest.element_size = {dst.nest.element_size[0], src.nest.element_size[0]};
-  kernels::triangle(nest, which, diagonal, device::num_threads());
+  kernels::triangle(nest_of(dst, src), which, diagonal, device::num_threads());
 }
 
 // self's triangle, into a new row-major tensor if `result` is undefined. False, and nothing done, if the CPU is to answer.
